@@ -25,7 +25,5 @@ def gemm_coalesced(C, A, B):
 
 def launch(C, A, B):
     M, N = C.shape
-    ### BEGIN SOLUTION
     grid = ((N + 15) // 16, (M + 15) // 16)  # x counts columns now
-    ### END SOLUTION
     gemm_coalesced[grid, (16, 16)](C, A, B)

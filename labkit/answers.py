@@ -1,0 +1,63 @@
+"""Predictions: `lk.answer("gemm/naive/sectors_per_request", 8.5)`, checked against a value computed on the spot."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from numbers import Real
+
+from labkit import problems
+from labkit.errors import LabkitError
+from labkit.problems import Question
+from labkit.problems.problem import unknown
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A question and what came of an answer to it; `right` is None while there is none."""
+
+    key: str
+    question: Question
+    value: float | None
+    right: bool | None
+
+    @property
+    def verdict(self) -> str:
+        if self.right is None:
+            return "not answered yet: put your number in place of the dots"
+        if self.right:
+            return f"{self.value:g} {self.question.unit} is right. {self.question.explain}".strip()
+        want = self.question.value()
+        side = "too low" if self.value < want else "too high"
+        ratio = max(abs(want / self.value), abs(self.value / want)) if self.value and want else float("inf")
+        far = ", but near" if ratio < 1.5 else ", by a factor of more than ten" if ratio > 10 else ""
+        return f"{self.value:g} {self.question.unit} is {side}{far}. Work it out again, lane by lane."
+
+    def __repr__(self) -> str:
+        return f"{self.question.text}\n  {self.verdict}"
+
+    def _repr_html_(self) -> str:
+        color = {None: "#5f6368", True: "#137333", False: "#c5221f"}[self.right]
+        mark = {None: "?", True: "&#10003;", False: "&#10007;"}[self.right]
+        return (
+            f"<div style='border-left:4px solid {color};padding:2px 12px'><div>{html.escape(self.question.text)}</div>"
+            f"<b style='color:{color}'>{mark} {html.escape(self.verdict)}</b></div>"
+        )
+
+
+def answer(key: str, value: float | None = ...) -> Answer:
+    """Check `value` as the answer to the question `key` ("problem/rung/name"); dots or None leave it open.
+
+    The right value is computed here and now, so that no key is stored anywhere.
+    """
+    name, _, rest = key.partition("/")
+    questions = problems.get(name).questions
+    if rest not in questions:
+        raise LabkitError(unknown("question", key, [f"{name}/{q}" for q in questions]))
+    question = questions[rest]
+    if value is None or value is ...:
+        return Answer(key, question, None, None)
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise LabkitError(f"The answer to {key} is a number ({question.unit}), not {value!r}.")
+    want = question.value()
+    return Answer(key, question, float(value), abs(value - want) <= question.relative * abs(want))

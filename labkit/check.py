@@ -1,0 +1,285 @@
+"""Is a kernel right? Small odd shapes on the emulator with its sanitizers, large ones on the GPU if there is one.
+
+A run of a kernel is distrusted in these ways: outputs are poisoned before it, inputs are compared bit for bit after
+it, the memory around every tensor is guarded, and the result is compared with a float64 reference.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import LabkitError
+from labkit.problems import Problem
+
+if TYPE_CHECKING:
+    import torch
+
+    from labkit.kernels import Kernel
+
+UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
+SEEDS = (0, 1)  # the first shape runs with each of them, the others with the first
+MOST_FAILURES = 3
+GUARD_BYTES = 4096  # on each side of a tensor on the GPU; the emulator knows every address and needs none
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One way in which a kernel was wrong.
+
+    kind: value, unwritten, input_changed, guard, error (an exception of the kernel file), or the kind of the
+    emulator's fault: out_of_bounds, misaligned, race, uninitialized, barrier, no_progress, unsupported.
+    """
+
+    kind: str
+    shape: dict[str, int]
+    message: str
+    seed: int = 0
+    device: str = "emulator"
+    index: tuple[int, ...] | None = None
+    got: float | None = None
+    want: float | None = None
+    line: int | None = None
+
+    def __str__(self) -> str:
+        dims = " ".join(f"{name}={value}" for name, value in self.shape.items())
+        return f"{dims}: {self.message}"
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What `check()` found; `passed` and `failures` are what scripts rely on."""
+
+    rung: str
+    failures: tuple[Failure, ...]
+    runs: tuple[str, ...]  # one label per shape and seed that was tried
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+    def __repr__(self) -> str:
+        if self.passed:
+            return f"{self.rung}: passed {len(self.runs)} runs in {self.seconds:.1f} s"
+        lines = "\n".join(f"  {failure}" for failure in self.failures)
+        return f"{self.rung}: failed\n{lines}"
+
+    def _repr_html_(self) -> str:
+        if self.passed:
+            shapes = ", ".join(dict.fromkeys(self.runs))
+            return (
+                f"<div><b style='color:#137333'>&#10003; {html.escape(self.rung)} passed</b> "
+                f"<details style='display:inline-block;vertical-align:top'><summary>{len(self.runs)} runs, "
+                f"{self.seconds:.1f} s</summary>{html.escape(shapes)}</details></div>"
+            )
+        items = "".join(f"<li style='margin:4px 0'>{html.escape(str(f))}</li>" for f in self.failures)
+        return (
+            f"<div style='border-left:4px solid #c5221f;padding:2px 12px'>"
+            f"<b style='color:#c5221f'>&#10007; {html.escape(self.rung)} failed</b><ul>{items}</ul></div>"
+        )
+
+
+def check(problem: Problem, kernel: Kernel, label: str, *, seed: int = 0, shapes=None) -> CheckResult:
+    """Run `kernel` on the problem's shapes and compare; never raises for what the kernel does wrong.
+
+    shapes: the shapes for the emulator in place of the problem's own; with them the GPU is left out.
+    Stops at the first fault of the kernel itself (a fault repeats at every shape) or after three wrong results.
+    """
+    from labkit.kernels import gpu
+
+    started = time.perf_counter()
+    failures: list[Failure] = []
+    runs: list[str] = []
+    plan = [(shape, "emulator") for shape in (shapes or problem.shapes)]
+    if shapes is None and gpu.available():
+        plan += [(shape, "cuda") for shape in problem.large_shapes]
+    for n, (shape, device) in enumerate(plan):
+        shape = problem.dims_of(shape)
+        for s in SEEDS if n == 0 else SEEDS[:1]:
+            runs.append(f"{' '.join(f'{d}={v}' for d, v in shape.items())} ({device})")
+            found = list(_run(problem, kernel, shape, seed + s, device))
+            failures += found
+            if any(f.kind not in ("value", "unwritten") for f in found) or len(failures) >= MOST_FAILURES:
+                return CheckResult(
+                    label,
+                    tuple(failures[:MOST_FAILURES]),
+                    tuple(runs),
+                    time.perf_counter() - started,
+                )
+    return CheckResult(label, tuple(failures), tuple(runs), time.perf_counter() - started)
+
+
+def _run(
+    problem: Problem, kernel: Kernel, shape: dict[str, int], seed: int, device: str
+) -> Iterator[Failure]:
+    """One run on one shape; yields what was wrong."""
+    from labkit.emulator.faults import KernelFault
+
+    def failure(kind: str, message: str, **more: Any) -> Failure:
+        return Failure(kind, shape, message, seed, device, **more)
+
+    fresh = problem.make_inputs(shape, seed, device="cpu")
+    guards = _Guards(device)
+    inputs = {name: guards.place(tensor) for name, tensor in fresh.items()}
+    outputs = {name: guards.place(_poison(tensor)) for name, tensor in problem.make_outputs(shape).items()}
+    try:
+        _launch(kernel, outputs, inputs, device)
+    except KernelFault as fault:
+        yield failure(fault.kind, str(fault), line=fault.line, index=fault.index)
+        return
+    except LabkitError as error:
+        yield failure("error", str(error), line=getattr(error, "line", None))
+        return
+    for name, tensor in inputs.items():
+        changed = _first(_bits(tensor) != _bits(fresh[name]))
+        if changed is not None:
+            yield failure(
+                "input_changed",
+                f"{_at(name, changed)} is an input, and the kernel changed it from {fresh[name][changed]:.6g} "
+                f"to {tensor.cpu()[changed]:.6g}; write to the output only.",
+                index=changed,
+            )
+            return
+    strayed = guards.touched({**inputs, **outputs})
+    if strayed:
+        yield failure("guard", f"the kernel wrote outside {strayed}; guard every store with its bounds.")
+        return
+    yield from _compare(problem, fresh, outputs, failure)
+
+
+def _compare(problem: Problem, inputs, outputs, failure) -> Iterator[Failure]:
+    """Results against the float64 reference, each within `tolerance`."""
+    wanted, allowed = tolerance(problem, inputs)
+    for name, tensor in outputs.items():
+        got = tensor.cpu()
+        want, bound = wanted[name], allowed[name]
+        unwritten = _bits(got) == _bits(_poison(got.clone()))
+        if unwritten.any():
+            index = _first(unwritten)
+            count = int(unwritten.sum())
+            yield failure(
+                "unwritten",
+                f"{_at(name, index)} was never written ({count} of {got.numel()} elements were not); "
+                f"want {want[index]:.6g}.",
+                index=index,
+                want=float(want[index]),
+            )
+            continue
+        error = (got.double() - want).abs()
+        wrong = ~(error <= bound)  # written so that NaN is wrong
+        if wrong.any():
+            index = _first(wrong)
+            count = int(wrong.sum())
+            yield failure(
+                "value",
+                f"{_at(name, index)} got {got[index]:.6g} want {want[index]:.6g} "
+                f"({count} of {got.numel()} elements are wrong; error {error[index]:.2g}, allowed {bound[index]:.2g}).",
+                index=index,
+                got=float(got[index]),
+                want=float(want[index]),
+            )
+
+
+def tolerance(problem: Problem, inputs: dict[str, torch.Tensor]):
+    """Reference outputs in float64 and the error that each element may have.
+
+    The bound is twice the largest error that PyTorch itself makes in the same precision, plus
+    c * u * (sum of |products|), u the unit roundoff of the output's dtype: so reordered sums pass at every size.
+    """
+    exact = {name: tensor.double() for name, tensor in inputs.items()}
+    want = _named(problem, problem.reference(*exact.values()))
+    magnitude = problem.magnitude or (lambda *tensors: problem.reference(*(t.abs() for t in tensors)))
+    scale = _named(problem, magnitude(*exact.values()))
+    torchs = _named(problem, problem.baseline(*inputs.values()))
+    bound = {}
+    for name, spec in problem.outputs.items():
+        own = (torchs[name].double() - want[name]).abs().max()
+        bound[name] = 2 * own + problem.c * UNIT_ROUNDOFF[spec.dtype] * scale[name]
+    return want, bound
+
+
+def _named(problem: Problem, result) -> dict[str, torch.Tensor]:
+    results = result if isinstance(result, tuple) else (result,)
+    return dict(zip(problem.outputs, results, strict=True))
+
+
+def _launch(kernel: Kernel, outputs, inputs, device: str) -> None:
+    out = tuple(outputs.values())
+    out = out[0] if len(out) == 1 else out
+    if device == "cuda":
+        import torch
+
+        kernel.launch(out, *inputs.values())
+        torch.cuda.synchronize()
+        return
+    from labkit.emulator import Emulation
+    from labkit.kernels import emulating
+
+    with emulating(Emulation(), names={**outputs, **inputs}):
+        kernel.launch(out, *inputs.values())
+
+
+def _poison(tensor: torch.Tensor) -> torch.Tensor:
+    """Fill in place with 0xFF bytes: a NaN in every float format that arithmetic on a GPU does not produce."""
+    import torch
+
+    tensor.view(torch.uint8).fill_(0xFF)
+    return tensor
+
+
+def _bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The bit patterns as integers, so that NaN equals itself and -0 differs from 0."""
+    import torch
+
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+    return tensor.cpu().view(whole)
+
+
+def _first(mask: torch.Tensor) -> tuple[int, ...] | None:
+    where = mask.nonzero()
+    return tuple(where[0].tolist()) if len(where) else None
+
+
+def _at(name: str, index: tuple[int, ...]) -> str:
+    return f"{name}[{', '.join(map(str, index))}]"
+
+
+class _Guards:
+    """Places tensors on a device; on a GPU each between two zones whose bytes are compared afterwards."""
+
+    PATTERN = 0xA5
+
+    def __init__(self, device: str):
+        self.device = device
+        self.zones: dict[int, torch.Tensor] = {}
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        import torch
+
+        if self.device == "emulator":
+            return tensor.clone()
+        raw = tensor.view(torch.uint8).reshape(-1)
+        whole = torch.full(
+            (raw.numel() + 2 * GUARD_BYTES,), self.PATTERN, dtype=torch.uint8, device=self.device
+        )
+        inside = whole[GUARD_BYTES : GUARD_BYTES + raw.numel()]
+        inside.copy_(raw)
+        placed = inside.view(tensor.dtype).view(tensor.shape)
+        self.zones[placed.data_ptr()] = whole
+        return placed
+
+    def touched(self, tensors: dict[str, torch.Tensor]) -> str | None:
+        """The name of the first tensor around which something was written, and on which side."""
+        for name, tensor in tensors.items():
+            whole = self.zones.get(tensor.data_ptr())
+            if whole is None:
+                continue
+            if (whole[:GUARD_BYTES] != self.PATTERN).any():
+                return f"{name}, before its beginning"
+            if (whole[-GUARD_BYTES:] != self.PATTERN).any():
+                return f"{name}, past its end"
+        return None

@@ -1,0 +1,198 @@
+"""A ladder of kernels for one problem, and the rung: one name over check, timing and profiling of a kernel."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit import problems
+from labkit.errors import LabkitError
+from labkit.problems import Problem, Step
+from labkit.problems.problem import unknown
+from labkit.root import root
+
+if TYPE_CHECKING:
+    from labkit.check import CheckResult
+    from labkit.kernels import Kernel
+    from labkit.profiling import Profile
+
+SUFFIX = {"numba": ".py", "cuda": ".cu"}
+
+
+def problem(name: str) -> Ladder:
+    """The ladder of the problem `name`, such as `lk.problem("gemm")`."""
+    return Ladder(problems.get(name))
+
+
+class Ladder:
+    """A problem and its rungs: `ladder["smem_tile"]`, `ladder["smem_tile", "cuda"]`.
+
+    The problem's own attributes (formula, flops, bytes, make_inputs ...) are there too.
+    """
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.problem, name)
+
+    def __getitem__(self, key: str | tuple[str, str]) -> Rung:
+        rung, language = key if isinstance(key, tuple) else (key, "numba")
+        if language not in SUFFIX:
+            raise LabkitError(unknown("language", language, list(SUFFIX)))
+        step = self.problem.step(rung)
+        if language not in step.languages:
+            raise LabkitError(f"{self.problem.name}/{rung} exists in {', '.join(step.languages)} only.")
+        return Rung(self.problem, step, language)
+
+    def __iter__(self):
+        """The rungs from the lowest to the highest, each in the first of its languages."""
+        return (Rung(self.problem, step, step.languages[0]) for step in self.problem.ladder)
+
+    def __repr__(self) -> str:
+        width = max(len(step.name) for step in self.problem.ladder)
+        rungs = "\n".join(f"  {s.name:{width}}  {s.change}; watch {s.moves}" for s in self.problem.ladder)
+        return f"{self.problem.name}: {self.problem.formula}\n{rungs}"
+
+    def _repr_html_(self) -> str:
+        p = self.problem
+        shape = p.profile_shape
+        dims = ", ".join(f"{name} = {value}" for name, value in shape.items())
+        rows = "".join(
+            f"<tr><td style='text-align:left'><code>{s.name}</code></td><td style='text-align:left'>{html.escape(s.change)}"
+            f"</td><td style='text-align:left'>{html.escape(s.moves)}</td></tr>"
+            for s in p.ladder
+        )
+        return (
+            f"<p><b>{p.name}</b>: <code>{html.escape(p.formula)}</code>. At {dims}: {p.flops(shape):,} FLOP, "
+            f"{p.bytes(shape):,} bytes at least, {p.flops(shape) / p.bytes(shape):.1f} FLOP per byte at most.</p>"
+            f"<table><thead><tr><th>rung</th><th>what changes</th><th>what to watch</th></tr></thead>{rows}</table>"
+        )
+
+
+class Rung:
+    """One kernel of a ladder, found by path: the learner's, or (`.solution`) the one of `solutions/`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        step: Step,
+        language: str,
+        folder: str = "labs",
+        path: Path | None = None,
+    ):
+        self.problem = problem
+        self.step = step
+        self.language = language
+        self.folder = folder
+        self._path = path
+
+    @property
+    def name(self) -> str:
+        return f"{self.problem.name}/{self.step.name}"
+
+    @property
+    def label(self) -> str:
+        """The rung in words, for results: with its language and origin where they are not the default."""
+        cuda = " (CUDA C++)" if self.language == "cuda" else ""
+        ours = " (solution)" if self.folder == "solutions" else ""
+        return self.name + cuda + ours
+
+    @property
+    def path(self) -> Path:
+        """The kernel's file, whether it exists or not."""
+        if self._path is not None:
+            return self._path
+        kernels = root() / self.folder / self.problem.lab / "kernels"
+        return kernels / self.problem.name / (self.step.name + SUFFIX[self.language])
+
+    @property
+    def solution(self) -> Rung:
+        """The same rung of `solutions/`; LabkitError where this checkout has none."""
+        ours = Rung(self.problem, self.step, self.language, "solutions")
+        if not ours.path.exists():
+            raise LabkitError(
+                f"{ours.path} is not here; solutions come with the instructors' copy of the project."
+            )
+        return ours
+
+    def load(self, path: str | Path) -> Rung:
+        """The same rung with the kernel of another file; its suffix (.py, .cu) tells the language."""
+        path = Path(path)
+        for language, suffix in SUFFIX.items():
+            if path.suffix == suffix:
+                return Rung(self.problem, self.step, language, "file", path)
+        raise LabkitError(f"{path} is no kernel file; they end in {' or '.join(SUFFIX.values())}.")
+
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel, loaded afresh from its file; KernelError where it is missing or broken."""
+        from labkit.kernels import Signature, load
+
+        self._must_exist()
+        p = self.problem
+        dims = {}
+        for name, tensor in {**p.inputs, **p.outputs}.items():
+            for axis, dim in enumerate(tensor.dims):
+                dims.setdefault(dim, (name, axis))
+        signature = Signature(
+            outputs=tuple(p.outputs),
+            inputs=tuple(p.inputs),
+            dims={d: dims[d] for d in p.dims},
+            options=p.options,
+        )
+        return load(
+            self.path,
+            language=self.language,
+            names=signature,
+            defines=self.step.defines,
+            arch=self.step.arch,
+        )
+
+    def _must_exist(self) -> None:
+        if self.path.exists():
+            return
+        if self.folder != "labs":
+            raise LabkitError(f"There is no file {self.path}.")
+        flag = " --cuda" if self.language == "cuda" else ""
+        raise LabkitError(
+            f"You have no kernel for {self.label} yet ({self.path}); write it in a cell that starts with "
+            f"%%kernel {self.name}{flag}."
+        )
+
+    def check(self, *, seed: int = 0, shapes=None) -> CheckResult:
+        """Is it right? See `labkit.check.check`; the result has `.passed` and `.failures`."""
+        from labkit.check import CheckResult, Failure, check
+
+        try:
+            kernel = self.kernel
+        except LabkitError as error:
+            return CheckResult(self.label, (Failure("error", {}, str(error)),), (), 0.0)
+        return check(self.problem, kernel, self.label, seed=seed, shapes=shapes)
+
+    def profile(self, **shape: int) -> Profile:
+        """Counters of one run at `shape` (the problem's profile shape if none is given)."""
+        from labkit.profiling import profile_emulated
+
+        p = self.problem
+        dims = p.dims_of(shape or p.profile_shape)
+        kernel = self.kernel
+        inputs, outputs = p.make_inputs(dims), p.make_outputs(dims)
+        out = tuple(outputs.values()) if len(outputs) > 1 else next(iter(outputs.values()))
+        return profile_emulated(
+            lambda: kernel.launch(out, *inputs.values()),
+            label=self.label,
+            shape=dims,
+            names={**outputs, **inputs},
+        )
+
+    @property
+    def source(self) -> str:
+        """The text of the kernel file."""
+        self._must_exist()
+        return self.path.read_text()
+
+    def __repr__(self) -> str:
+        state = "" if self.path.exists() else " (not written yet)"
+        return f"{self.label}: {self.step.change}; watch {self.step.moves}. {self.path}{state}"
