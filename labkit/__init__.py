@@ -19,7 +19,7 @@ _HOMES = {
     "answer": "labkit.answers",
     "cuda_kernel": "labkit.kernels",
     "emulate": "labkit.profiling.emulated",
-    "problem": "labkit.problems",
+    "problem": "labkit.ladder",
 }
 _MODULES = ("kernels", "plots", "problems", "profiling")
 

@@ -1,0 +1,158 @@
+"""The command `labkit`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit.errors import LabkitError
+
+if TYPE_CHECKING:
+    from labkit.ladder import Rung
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status: 0, or 1 if it failed or found a fault.
+
+    Exits with status 2 where it is called wrongly.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except LabkitError as error:
+        print(f"labkit: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="labkit", description="Learn to make GPU kernels fast by measuring them."
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=run)
+        return sub
+
+    doctor = command("doctor", _doctor, "Say what works here, and what to do about what does not.")
+    doctor.add_argument("--json", action="store_true", help="print JSON")
+
+    check = command("check", _check, "Say whether a kernel is right.")
+    _add_rung(check)
+
+    profile = command("profile", _profile, "Count what a kernel does.")
+    _add_rung(profile)
+    profile.add_argument(
+        "shape", nargs="*", type=_dimension, metavar="DIM=SIZE", help="such as M=256 N=256 K=256"
+    )
+
+    build = command("build", _build, "Write the student notebooks from the masters in solutions/.")
+    build.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
+
+    release = command("release", _release, "Write what students receive, without solutions.")
+    release.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist")
+    return parser
+
+
+def _add_rung(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("rung", type=_rung_name, metavar="PROBLEM/RUNG", help="such as gemm/naive")
+    parser.add_argument("--cuda", action="store_true", help="the kernel in CUDA C++")
+    parser.add_argument(
+        "--solution", action="store_true", help="the kernel in solutions/ in place of yours"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _rung_name(text: str) -> tuple[str, str]:
+    problem, _, rung = text.partition("/")
+    if not problem or not rung:
+        raise argparse.ArgumentTypeError(f"{text!r} should read like gemm/naive")
+    return problem, rung
+
+
+def _dimension(text: str) -> tuple[str, int]:
+    name, _, size = text.partition("=")
+    if not name.isidentifier() or not size.isdecimal() or int(size) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} should read like M=256, of at least 1")
+    return name, int(size)
+
+
+def _rung(arguments: argparse.Namespace) -> Rung:
+    from labkit.ladder import problem
+
+    name, rung = arguments.rung
+    found = problem(name)[rung, "cuda" if arguments.cuda else "numba"]
+    return found.solution if arguments.solution else found
+
+
+@contextlib.contextmanager
+def _clean_stdout(arguments: argparse.Namespace) -> Iterator[None]:
+    """With --json, what a kernel file prints goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr) if arguments.json else contextlib.nullcontext():
+        yield
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from labkit import doctor
+
+    with _clean_stdout(arguments):
+        findings = doctor.examine()
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(finding) for finding in findings], indent=2))
+    else:
+        print(doctor.report(findings))
+    return 0 if doctor.healthy(findings) else 1
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    with _clean_stdout(arguments):
+        result = _rung(arguments).check()
+    if arguments.json:
+        print(json.dumps(dataclasses.asdict(result) | {"passed": result.passed}, indent=2))
+    else:
+        print(result)
+    return 0 if result.passed else 1
+
+
+def _profile(arguments: argparse.Namespace) -> int:
+    with _clean_stdout(arguments):
+        result = _rung(arguments).profile(**dict(arguments.shape))
+    if arguments.json:
+        print(json.dumps(result.to_dict(), indent=2))
+    else:
+        print(result)
+        for metric in sorted(result.metrics):
+            fidelity = result.fidelity.get(metric, "")
+            print(f"  {metric:70} {result.metrics[metric]:>16,.6g}  {fidelity}")
+    return 0
+
+
+def _build(arguments: argparse.Namespace) -> int:
+    from labkit.notebook.build import build
+    from labkit.root import root
+
+    changed = build(root(), check=arguments.check)
+    if arguments.check and changed:
+        names = ", ".join(str(path.relative_to(root())) for path in changed)
+        raise LabkitError(f"{names}: not what the master gives; run labkit build and commit.")
+    for path in changed:
+        print(path.relative_to(root()))
+    return 0
+
+
+def _release(arguments: argparse.Namespace) -> int:
+    from labkit.notebook.release import release
+    from labkit.root import root
+
+    release(root(), arguments.folder)
+    print(f"Released to {arguments.folder}.")
+    return 0
