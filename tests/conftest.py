@@ -8,11 +8,9 @@ hypothesis.settings.register_profile("labkit", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("labkit")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if any(item.get_closest_marker("gpu") for item in items):
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu"):
         from labkit.kernels import gpu
 
         if not gpu.available():
-            for item in items:
-                if item.get_closest_marker("gpu"):
-                    item.add_marker(pytest.mark.skip(reason="there is no NVIDIA GPU here"))
+            pytest.skip("there is no NVIDIA GPU here")
