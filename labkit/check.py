@@ -125,7 +125,7 @@ def _run(
     fresh = problem.make_inputs(shape, seed, device="cpu")
     guards = _Guards(device)
     inputs = {name: guards.place(tensor) for name, tensor in fresh.items()}
-    outputs = {name: guards.place(_poison(tensor)) for name, tensor in problem.make_outputs(shape).items()}
+    outputs = {name: guards.place(poison(tensor)) for name, tensor in problem.make_outputs(shape).items()}
     try:
         _launch(kernel, outputs, inputs, device)
     except KernelFault as fault:
@@ -157,7 +157,7 @@ def _compare(problem: Problem, inputs, outputs, failure) -> Iterator[Failure]:
     for name, tensor in outputs.items():
         got = tensor.cpu()
         want, bound = wanted[name], allowed[name]
-        unwritten = _bits(got) == _bits(_poison(got.clone()))
+        unwritten = _bits(got) == _bits(poison(got.clone()))
         if unwritten.any():
             index = _first(unwritten)
             count = int(unwritten.sum())
@@ -223,7 +223,7 @@ def _launch(kernel: Kernel, outputs, inputs, device: str) -> None:
         kernel.launch(out, *inputs.values())
 
 
-def _poison(tensor: torch.Tensor) -> torch.Tensor:
+def poison(tensor: torch.Tensor) -> torch.Tensor:
     """Fill in place with 0xFF bytes: a NaN in every float format that arithmetic on a GPU does not produce."""
     import torch
 

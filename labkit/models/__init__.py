@@ -1,0 +1,1 @@
+"""Models of the machine: what bounds a kernel."""

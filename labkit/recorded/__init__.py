@@ -1,0 +1,65 @@
+"""Measurements from other machines, as the commands that made them wrote them: plain JSON with raw samples.
+
+`<kind>/<name>--<machine>.json`, each with machine, driver, versions, date and command.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import platform
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+
+
+def files(kind: str, name: str = "*") -> list[Path]:
+    """Recorded files of a kind ("bench", "ceilings", "counters" ...), the newest first by their own date."""
+    found = (FOLDER / kind).glob(f"{name}--*.json")
+    return sorted(found, key=lambda path: json.loads(path.read_text())["date"], reverse=True)
+
+
+def today() -> str:
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def provenance() -> dict[str, Any]:
+    """Where and with what a measurement is made: GPU, driver, versions, date, command."""
+    import pynvml
+    import torch
+
+    pynvml.nvmlInit()
+    driver = pynvml.nvmlSystemGetDriverVersion()
+    return {
+        "machine": torch.cuda.get_device_name(),
+        "sms": torch.cuda.get_device_properties().multi_processor_count,
+        "driver": driver if isinstance(driver, str) else driver.decode(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "python": platform.python_version(),
+        "date": today(),
+        "command": " ".join(["labkit", *sys.argv[1:]]),
+    }
+
+
+def write(kind: str, name: str, data: dict[str, Any], folder: Path | None = None) -> Path:
+    """Write a recorded file with its provenance; `folder` in place of the package's own."""
+    about = provenance()
+    machine = about["machine"].lower().replace(" ", "-")
+    path = (folder or FOLDER) / kind / f"{name}--{machine}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**about, **data}, indent=1) + "\n")
+    return path
+
+
+@cache
+def ceilings(machine: str) -> dict[str, float]:
+    """Measured ceilings of a machine by its name, medians; {} where none were recorded."""
+    for path in files("ceilings"):
+        data = json.loads(path.read_text())
+        if data["machine"] == machine:
+            return data["ceilings"]
+    return {}

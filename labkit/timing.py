@@ -1,0 +1,275 @@
+"""How long a kernel takes, measured on this machine's GPU, or as recorded on another one.
+
+Each sample is one launch between two CUDA events, with inputs drawn afresh and an L2 that holds none of them (cold), or
+with the inputs just read (warm). A spinning kernel queued ahead of the first event keeps the host's launch cost out.
+The baseline (PyTorch's own operator) is timed in turn with the kernel, sample by sample, so that a clock that drifts
+moves both. Every timed output is compared.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from labkit import recorded
+from labkit.check import poison, tolerance
+from labkit.errors import LabkitError
+from labkit.problems import Problem
+
+if TYPE_CHECKING:
+    import torch
+
+    from labkit.kernels import Kernel
+
+LEAST_SAMPLES = 10
+MOST_SAMPLES = 200
+MOST_SECONDS = 3.0  # of one kernel's sampling
+STANDARD_ERROR = 0.01  # stop once the mean is known to this
+SPIN_CYCLES = 200_000  # about 0.1 ms: longer than numba takes to launch
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one kernel at one shape; `median_ms`, `spread_ms` (interquartile range) and `origin` are for scripts.
+
+    origin: "measured" here, or "recorded" elsewhere (then `machine` and `date` say where and when).
+    baseline_ms: samples of PyTorch's operator, interleaved.  ceilings: measured rates of the same machine.
+    """
+
+    label: str
+    shape: dict[str, int]
+    samples_ms: tuple[float, ...]
+    flops: int
+    bytes: int
+    origin: str
+    machine: str
+    date: str
+    cold: bool = True
+    baseline_ms: tuple[float, ...] = ()
+    sm_clock_mhz: tuple[int, int] | None = None  # before and after
+    throttle: str = ""  # reasons seen, in NVML's words
+    extra: dict[str, Any] = field(default_factory=dict)  # compile_s, peak_bytes ... of a bench
+
+    @property
+    def median_ms(self) -> float:
+        return statistics.median(self.samples_ms)
+
+    @property
+    def spread_ms(self) -> float:
+        quartiles = statistics.quantiles(self.samples_ms, n=4)
+        return quartiles[2] - quartiles[0]
+
+    @property
+    def tflops(self) -> float:
+        """Useful operations over the median, in TFLOP/s."""
+        return self.flops / self.median_ms / 1e9
+
+    @property
+    def gbps(self) -> float:
+        """Compulsory bytes over the median, in GB/s: a lower bound of the traffic."""
+        return self.bytes / self.median_ms / 1e6
+
+    @property
+    def ratio(self) -> float:
+        """Speed relative to the baseline, 1.0 being as fast."""
+        if not self.baseline_ms:
+            raise LabkitError(f"{self.label} was timed without a baseline.")
+        return statistics.median(self.baseline_ms) / self.median_ms
+
+    @property
+    def ceilings(self) -> dict[str, float]:
+        """Measured rates of the machine these times come from: {"fp32_tflops": ..., "copy_gbps": ...}, or {}."""
+        return recorded.ceilings(self.machine)
+
+    @property
+    def of_ceiling(self) -> tuple[float, str] | None:
+        """The larger of the fractions of this machine's FP32 and copy ceilings, and its name; None if unmeasured."""
+        c = self.ceilings
+        if not c:
+            return None
+        return max((self.tflops / c["fp32_tflops"], "FP32"), (self.gbps / c["copy_gbps"], "copy bandwidth"))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Timing:
+        lists = {k: tuple(v) for k, v in data.items() if isinstance(v, list)}
+        return cls(**{**data, **lists})
+
+    def __repr__(self) -> str:
+        dims = " ".join(f"{name}={value}" for name, value in self.shape.items())
+        text = (
+            f"{self.label} {dims}: {self.median_ms:.4g} ms (spread {self.spread_ms:.2g}), {self.tflops:.3g} TFLOP/s, "
+            f"{self.gbps:.4g} GB/s"
+        )
+        if self.of_ceiling:
+            fraction, name = self.of_ceiling
+            text += f", {fraction:.0%} of the {name} ceiling"
+        if self.baseline_ms:
+            text += f", {self.ratio:.1%} of PyTorch"
+        warm = "" if self.cold else ", warm L2"
+        return f"{text}; {self.origin} on {self.machine}, {self.date}{warm}"
+
+    def _repr_html_(self) -> str:
+        return f"<div>{html.escape(repr(self))}</div>"
+
+
+def time_kernel(problem: Problem, kernel: Kernel, label: str, shape: dict[str, int], *, cold: bool = True) -> Timing:
+    """Time `kernel` against the problem's baseline on this machine's GPU.
+
+    Raises LabkitError where there is no GPU and nothing recorded, or when a timed output is wrong.
+    """
+    from labkit.kernels import gpu
+
+    if not gpu.available():
+        return find_recorded(problem, label, shape, cold=cold)
+    import torch
+
+    inputs = problem.make_inputs(shape, seed=1, device="cuda")
+    outputs = problem.make_outputs(shape, device="cuda")
+    ours = _as_argument(outputs)
+    theirs = lambda: problem.baseline(*inputs.values())  # noqa: E731
+    run = lambda: kernel.launch(ours, *inputs.values())  # noqa: E731
+
+    def renew() -> None:
+        for tensor in inputs.values():
+            tensor.normal_()
+
+    def verify(base: Any) -> None:
+        nonlocal bound
+        if bound is None:
+            _, allowed = tolerance(problem, inputs)
+            bound = {name: float(limit.max()) * 2 for name, limit in allowed.items()}
+        for (name, got), want in zip(outputs.items(), _as_tuple(base), strict=True):
+            error = float((got - want).abs().nan_to_num(float("inf")).max())
+            if not error <= bound[name]:
+                raise LabkitError(
+                    f"{label} is wrong at {shape}: {name} is off by {error:.2g}, allowed {bound[name]:.2g}; "
+                    "check() it before you time it."
+                )
+
+    bound: dict[str, float] | None = None
+    with _tf32_off():
+        samples, base_samples, clocks, throttle = _sample(run, theirs, renew, outputs, verify, cold)
+    return Timing(
+        label,
+        dict(shape),
+        tuple(samples),
+        problem.flops(shape),
+        problem.bytes(shape),
+        "measured",
+        torch.cuda.get_device_name(),
+        recorded.today(),
+        cold,
+        tuple(base_samples),
+        clocks,
+        throttle,
+    )
+
+
+def _sample(run, theirs, renew, outputs, verify, cold):
+    """Interleaved samples of the kernel and of the baseline, in ms."""
+    import time
+
+    import torch
+
+    flush = torch.empty(2 * torch.cuda.get_device_properties().L2_cache_size, dtype=torch.uint8, device="cuda")
+
+    def once(function: Callable[[], Any]) -> tuple[float, Any]:
+        if cold:
+            flush.random_(0, 255)
+        else:
+            function()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(SPIN_CYCLES)
+        start.record()
+        result = function()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end), result
+
+    for _ in range(3):  # compile, load modules, raise the clocks
+        run()
+        theirs()
+    torch.cuda.synchronize()
+    before, reasons = _clocks()
+    ours: list[float] = []
+    base: list[float] = []
+    deadline = time.perf_counter() + MOST_SECONDS
+    while len(ours) < MOST_SAMPLES:
+        renew()
+        for tensor in outputs.values():
+            poison(tensor)
+        elapsed, _ = once(run)
+        ours.append(elapsed)
+        elapsed, result = once(theirs)
+        base.append(elapsed)
+        verify(result)
+        enough = len(ours) >= LEAST_SAMPLES
+        if enough and (_settled(ours) and _settled(base) or time.perf_counter() > deadline):
+            break
+    after, more = _clocks()
+    return ours, base, (before, after), ", ".join(sorted(reasons | more))
+
+
+def _settled(samples: list[float]) -> bool:
+    return statistics.stdev(samples) / len(samples) ** 0.5 < STANDARD_ERROR * statistics.fmean(samples)
+
+
+def _clocks() -> tuple[int, set[str]]:
+    """SM clock in MHz and the reasons that hold it down, by NVML."""
+    import pynvml
+    import torch
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+    clock = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    mask = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    prefix = "nvmlClocksThrottleReason"
+    names = {
+        name.removeprefix(prefix): getattr(pynvml, name) for name in dir(pynvml) if name.startswith(prefix)
+    }
+    idle = {"None", "All", "GpuIdle"}
+    return clock, {name for name, bit in names.items() if name not in idle and bit & mask}
+
+
+class _tf32_off:
+    """float32 products in float32: TF32 keeps 10 bits of mantissa, and would be another operation."""
+
+    def __enter__(self):
+        import torch
+
+        self.before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+    def __exit__(self, *_):
+        import torch
+
+        torch.backends.cuda.matmul.allow_tf32 = self.before
+
+
+def _as_tuple(result: Any) -> tuple:
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _as_argument(outputs: dict[str, torch.Tensor]) -> Any:
+    tensors = tuple(outputs.values())
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
+def find_recorded(problem: Problem, label: str, shape: dict[str, int], *, cold: bool = True) -> Timing:
+    """The recorded timing of `label` at `shape`; LabkitError in one sentence where there is none."""
+    shapes = []
+    for file in recorded.files("bench", problem.name):
+        for entry in json.loads(file.read_text())["timings"]:
+            if entry["label"] == label and entry["cold"] == cold:
+                if entry["shape"] == dict(shape):
+                    return Timing.from_dict({**entry, "origin": "recorded"})
+                shapes.append(" ".join(f"{k}={v}" for k, v in entry["shape"].items()))
+    known = f"; recorded are {', '.join(sorted(set(shapes)))}" if shapes else ""
+    raise LabkitError(f"There is no GPU here, and no time of {label} was recorded at {dict(shape)}{known}.")
