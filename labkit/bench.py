@@ -65,7 +65,7 @@ def bench(name: str, shapes: Iterable[dict[str, int]], rungs: Iterable[Rung], *,
     from labkit.kernels import gpu
 
     if not gpu.available():
-        raise LabkitError("There is no GPU here to run the bench on; `labkit bench --recorded` shows what was measured elsewhere.")
+        raise LabkitError("There is no GPU here to time kernels on; --recorded shows what was measured elsewhere.")
     import torch
 
     problem = problems.get(name)

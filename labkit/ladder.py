@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from labkit.check import CheckResult
     from labkit.kernels import Kernel
     from labkit.profiling import Profile
+    from labkit.timing import Timing
 
 SUFFIX = {"numba": ".py", "cuda": ".cu"}
 
@@ -59,9 +60,9 @@ class Ladder:
         p = self.problem
         shape = p.profile_shape
         dims = ", ".join(f"{name} = {value}" for name, value in shape.items())
+        cell = "<td style='text-align:left'>"
         rows = "".join(
-            f"<tr><td style='text-align:left'><code>{s.name}</code></td><td style='text-align:left'>{html.escape(s.change)}"
-            f"</td><td style='text-align:left'>{html.escape(s.moves)}</td></tr>"
+            f"<tr>{cell}<code>{s.name}</code></td>{cell}{html.escape(s.change)}</td>{cell}{html.escape(s.moves)}</td></tr>"
             for s in p.ladder
         )
         return (
@@ -186,6 +187,21 @@ class Rung:
             shape=dims,
             names={**outputs, **inputs},
         )
+
+    def time(self, *, cold: bool = True, **shape: int) -> Timing:
+        """How long it takes on this machine's GPU, or, where there is none, what was recorded of the solution.
+
+        cold: whether the L2 holds none of the inputs before each launch. See `labkit.timing`.
+        Raises LabkitError where there is neither, and when a timed output is wrong.
+        """
+        from labkit.kernels import gpu
+        from labkit.timing import find_recorded, time_kernel
+
+        dims = self.problem.dims_of(shape or self.problem.profile_shape)
+        if not gpu.available():
+            ours = Rung(self.problem, self.step, self.language, "solutions").label
+            return find_recorded(self.problem, ours, dims, cold=cold)
+        return time_kernel(self.problem, self.kernel, self.label, dims, cold=cold)
 
     @property
     def source(self) -> str:
