@@ -2,10 +2,11 @@
 
 A master is a jupytext py:percent file. What its cells are is said in their metadata:
 
-    # %% kernel="gemm/coalesced"           empty: the kernel file is put in; given=true leaves it whole
+    # %% kernel="gemm/coalesced"           empty: the kernel file is put in, whole if given=true
     # %% check="gemm/coalesced" points=4   a locked cell that checks that kernel
     # %% question="gemm/naive/sectors_per_request" points=1      holds lk.answer(key, value)
     # %% [markdown] explain="gemm/coalesced" points=2            free text, model answer in a region
+    # %% solved_only=true                  claims that CI verifies and that would give answers away
 
 Kernels, checks and explanations of CUDA C++ add language="cuda". Solution regions become stubs and
 the values in `lk.answer` become `...`; everything else is copied. Cell ids depend on the metadata
@@ -39,9 +40,7 @@ def masters(root: Path) -> list[Path]:
     """The master notebooks under `root/solutions`; LabkitError where there are none."""
     found = sorted(Path(root, "solutions").glob("*/*.py"))
     if not found:
-        raise LabkitError(
-            f"No master notebook in {Path(root, 'solutions')}; only instructors have them."
-        )
+        raise LabkitError(f"No master notebook in {Path(root, 'solutions')}; only instructors have them.")
     return found
 
 
@@ -78,13 +77,15 @@ def notebook(master: Path, solved: bool = False) -> NotebookNode:
     source = jupytext.read(master, fmt="py:percent")
     book = nbformat.v4.new_notebook(metadata=_METADATA)
     book.nbformat_minor = 5
-    section, places, seen = "start", Counter(), set()
+    section, places, seen = "", Counter(), set()
     for number, cell in enumerate(source.cells, 1):
         where = f"{master.name} cell {number}"
         role, name = _role(cell, where)
-        heading = re.match(r"#+ +(.+)", cell.source) if cell.cell_type == "markdown" else None
-        if heading:
-            section = _slug(heading[1])
+        heading = re.match(r"(#+) +(.+)", cell.source) if cell.cell_type == "markdown" else None
+        if heading and len(heading[1]) > 2:
+            section = f"{section.split('--')[0]}--{_slug(heading[2], 24)}"
+        elif heading:
+            section = _slug(heading[2], 24)
         if role:
             ident = _identity(role, name, cell.metadata.get("language", "numba"), where)
         else:
@@ -94,6 +95,8 @@ def notebook(master: Path, solved: bool = False) -> NotebookNode:
         if ident in seen:
             raise LabkitError(f"{where}: a second cell with the id {ident}; each may stand once.")
         seen.add(ident)
+        if cell.metadata.get("solved_only", False) and not solved:
+            continue
         book.cells.append(_cell(cell, role, name, ident, master, solved, where))
     nbformat.validate(book)
     return book
@@ -109,6 +112,21 @@ def answers(master: Path) -> dict[str, str]:
             for call in _answer_calls(cell.source, f"{master.name} cell {number}"):
                 found[ast.literal_eval(call.args[0])] = ast.unparse(call.args[1])
     return found
+
+
+def given(master: Path) -> set[Path]:
+    """The kernel files that `master` shows to students whole."""
+    import jupytext
+
+    return {
+        _kernel_file(master, cell.metadata["kernel"], cell.metadata.get("language", "numba"))
+        for cell in jupytext.read(master, fmt="py:percent").cells
+        if "kernel" in cell.metadata and cell.metadata.get("given", False)
+    }
+
+
+def _kernel_file(master: Path, name: str, language: str) -> Path:
+    return master.parent / "kernels" / (name + SUFFIX[language])
 
 
 def _role(cell: NotebookNode, where: str) -> tuple[str | None, str]:
@@ -131,8 +149,8 @@ def _identity(role: str, name: str, language: str, where: str) -> str:
     return "--".join(_slug(part) for part in parts)
 
 
-def _slug(title: str) -> str:
-    return re.sub(r"[^a-z0-9_]+", "-", title.lower()).strip("-")[:40].rstrip("-") or "section"
+def _slug(title: str, longest: int = 64) -> str:
+    return re.sub(r"[^a-z0-9_]+", "-", title.lower()).strip("-")[:longest].rstrip("-") or "section"
 
 
 def _cell(
@@ -146,9 +164,9 @@ def _cell(
 ) -> NotebookNode:
     import nbformat
 
-    given = cell.metadata.get("given", False)
+    shown = cell.metadata.get("given", False)
     if role == "kernel":
-        source = _kernel(cell, name, master, solved or given, where)
+        source = _kernel(cell, name, master, solved or shown, where)
     elif cell.cell_type == "markdown":
         source = _filled(cell.source, "markdown", solved, where)
     else:
@@ -159,11 +177,9 @@ def _cell(
         if not solved:
             source = _hide(source, calls)
         source = _filled(source, "numba", solved, where)
-    new = (
-        nbformat.v4.new_markdown_cell if cell.cell_type == "markdown" else nbformat.v4.new_code_cell
-    )
+    new = nbformat.v4.new_markdown_cell if cell.cell_type == "markdown" else nbformat.v4.new_code_cell
     out = new(source, id=ident)
-    if role and not given:
+    if role and not shown:
         out.metadata.update(_grading(role, ident, cell, where))
     return out
 
@@ -171,12 +187,10 @@ def _cell(
 def _kernel(cell: NotebookNode, name: str, master: Path, whole: bool, where: str) -> str:
     language = cell.metadata.get("language", "numba")
     if cell.source.strip():
-        raise LabkitError(
-            f"{where}: a kernel cell is empty in the master; {name} is put in from its file."
-        )
+        raise LabkitError(f"{where}: a kernel cell is empty in the master; {name} is put in from its file.")
     if language not in SUFFIX:
         raise LabkitError(f"{where}: language is numba or cuda, not {language!r}.")
-    path = master.parent / "kernels" / (name + SUFFIX[language])
+    path = _kernel_file(master, name, language)
     if not path.is_file():
         raise LabkitError(f"{where} includes {name}, and there is no {path}.")
     code = path.read_text(encoding="utf-8").rstrip("\n")
@@ -224,15 +238,11 @@ def _answer_calls(source: str, where: str) -> list[ast.Call]:
     calls = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "answer"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "answer"
     ]
     for call in calls:
         if len(call.args) != 2 or not isinstance(call.args[0], ast.Constant):
-            raise LabkitError(
-                f"{where} line {call.lineno}: write lk.answer('a/key', value), to have it hidden."
-            )
+            raise LabkitError(f"{where} line {call.lineno}: write lk.answer('a/key', value), to have it hidden.")
     return calls
 
 
@@ -242,7 +252,5 @@ def _hide(source: str, calls: list[ast.Call]) -> str:
     for call in sorted(calls, key=lambda c: (c.lineno, c.col_offset), reverse=True):
         value = call.args[1]
         first, last = value.lineno - 1, value.end_lineno - 1
-        lines[first : last + 1] = [
-            lines[first][: value.col_offset] + b"..." + lines[last][value.end_col_offset :]
-        ]
+        lines[first : last + 1] = [lines[first][: value.col_offset] + b"..." + lines[last][value.end_col_offset :]]
     return b"\n".join(lines).decode()

@@ -1,4 +1,4 @@
-"""`%%kernel`: a cell that is a kernel file. Errors that people are meant to read, without traceback."""
+"""`%%kernel`: a cell that is a kernel file. And errors as sentences, without a traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _USAGE = "Write %%kernel PROBLEM/RUNG, such as %%kernel gemm/coalesced, with --c
 
 
 def register(shell: InteractiveShell) -> None:
-    """Give a shell `%%kernel`, and let it show LabkitErrors without traceback. Twice does no harm."""
+    """Give a shell `%%kernel`, and show LabkitErrors without traceback. Twice does no harm."""
     shell.register_magic_function(kernel, "cell", "kernel")
     shell.set_custom_exc((LabkitError,), _show_error)
 
@@ -99,9 +99,7 @@ def _keep(path: Path) -> Path:
         older = history / f"{path.stem}.{written}-{again}{path.suffix}"
         again += 1
     path.replace(older)
-    versions = sorted(
-        history.glob(f"{path.stem}.*{path.suffix}"), key=lambda p: p.stat().st_mtime_ns
-    )
+    versions = sorted(history.glob(f"{path.stem}.*{path.suffix}"), key=lambda p: p.stat().st_mtime_ns)
     for oldest in versions[:-KEPT]:
         oldest.unlink()
     return older
@@ -111,9 +109,7 @@ def _parse(text: str, path: Path) -> None:
     try:
         compile(text, str(path), "exec")
     except SyntaxError as error:
-        wrong = LabkitError(
-            f"Line {error.lineno} of this cell: {error.msg}. It is saved, but cannot run yet."
-        )
+        wrong = LabkitError(f"Line {error.lineno} of this cell: {error.msg}. It is saved, but cannot run yet.")
         wrong.file, wrong.line = str(path), error.lineno
         raise wrong from None
 
@@ -128,9 +124,7 @@ def _short(path: Path) -> str:
         return str(path)
 
 
-def _show_error(
-    shell: Any, kind: type, error: LabkitError, trace: Any, tb_offset: int | None = None
-) -> list[str]:
+def _show_error(shell: Any, kind: type, error: LabkitError, trace: Any, tb_offset: int | None = None) -> list[str]:
     """The sentence, and the source line if the error names one; the cell still counts as failed."""
     shown = [f"\x1b[31m{kind.__name__}\x1b[0m: {error}", *_excerpt(error)]
     shell._showtraceback(kind, error, shown)

@@ -33,15 +33,11 @@ def split(text: str, where: str) -> list[Part]:
             lines.append(line)
             continue
         if (marker[1] == "BEGIN") == inside:
-            raise LabkitError(
-                f"{where} line {number}: {marker[1]} SOLUTION without its partner before it."
-            )
+            raise LabkitError(f"{where} line {number}: {marker[1]} SOLUTION without its partner before it.")
         parts.append(Part(tuple(lines), inside, first))
         lines, inside, first = [], not inside, number + 1
     if inside:
-        raise LabkitError(
-            f"{where} line {first - 1}: BEGIN SOLUTION is never closed; add END SOLUTION."
-        )
+        raise LabkitError(f"{where} line {first - 1}: BEGIN SOLUTION is never closed; add END SOLUTION.")
     return [*parts, Part(tuple(lines), False, first)]
 
 
@@ -74,9 +70,7 @@ def stub(text: str, language: str, where: str) -> str:
     for part in parts:
         body = "\n".join(part.lines)
         if language == "cuda" and part.solution and body.count("{") != body.count("}"):
-            raise LabkitError(
-                f"{where} line {part.line}: the braces of this solution region do not pair up."
-            )
+            raise LabkitError(f"{where} line {part.line}: the braces of this solution region do not pair up.")
     return out
 
 

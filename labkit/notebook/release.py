@@ -1,0 +1,168 @@
+"""What students receive, and the proof that nothing of the solutions is inside."""
+
+from __future__ import annotations
+
+import bisect
+import html
+import itertools
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.errors import LabkitError
+from labkit.notebook import regions
+from labkit.notebook.build import SUFFIX, answers, given, masters, notebook, target, text
+
+FILES = (
+    ".gitignore",
+    "Makefile",
+    "README.md",
+    "constraints.txt",
+    "environment.yml",
+    "pyproject.toml",
+)
+SHORTEST = 20  # characters, not counting spaces; `cuda.syncthreads()` gives nothing away
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+
+
+@dataclass(frozen=True)
+class Secret:
+    """What students must not receive: its characters without spaces, and where it is from.
+
+    A line of a solution is looked for everywhere; a bare `answer` where it would be read as one, in
+    labs/ and labkit/problems/.
+    """
+
+    squeezed: str
+    source: str
+    answer: bool = False
+
+
+def release(root: Path, dest: Path) -> list[Path]:
+    """Write what students receive to the empty or new folder `dest`; return its files.
+
+    Notebooks are built afresh from the masters. Raises LabkitError, and leaves no folder behind,
+    if anything of the solutions is found in it.
+    """
+    root, dest = Path(root).resolve(), Path(dest).resolve()
+    if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
+        raise LabkitError(f"{dest} is not an empty folder; name a new one.")
+    if any(dest.is_relative_to(root / name) for name in ("labs", "labkit", "solutions")):
+        raise LabkitError(f"{dest} lies inside of what is released; name a folder elsewhere.")
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=dest.parent, prefix=f".{dest.name}.") as scratch:
+        made = Path(scratch, "release")
+        _copy(root, made)
+        found = leaks(root, made)
+        if found:
+            more = f" And {len(found) - 1} more." if len(found) > 1 else ""
+            raise LabkitError(f"{found[0]} Nothing was released.{more}")
+        if dest.exists():
+            dest.rmdir()
+        made.rename(dest)
+    return sorted(path for path in dest.rglob("*") if path.is_file())
+
+
+def leaks(root: Path, folder: Path) -> list[str]:
+    """One sentence for each place in `folder` that holds something of `root/solutions`."""
+    found = []
+    hidden = list(secrets(root))
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder)
+        if {"solutions", ".git"} & set(name.parts):
+            found.append(f"{name} must not be handed out.")
+        elif path.is_file():
+            page = _Page(path)
+            public = name.parts[0] == "labs" or name.parts[:2] == ("labkit", "problems")
+            for secret in hidden:
+                line = page.find(secret) if public or not secret.answer else None
+                if line:
+                    found.append(f"{name} line {line} gives away {secret.source}.")
+    return found
+
+
+def secrets(root: Path) -> Iterator[Secret]:
+    """What is to be kept from students: the lines of solution regions, and answers."""
+    books = masters(root)
+    shown = {path for master in books for path in given(master)}
+    kernels = [
+        path for suffix in SUFFIX.values() for path in sorted(Path(root, "solutions").glob(f"*/kernels/*/*{suffix}"))
+    ]
+    parts = [
+        (path, part, part.solution and path not in shown)
+        for path in [*kernels, *books]
+        for part in regions.split(path.read_text(encoding="utf-8"), path.name)
+    ]
+    # What a given kernel or a stub shows is no secret where a solution repeats it.
+    public = {_squeeze(line) for path, part, secret in parts if path not in books and not secret for line in part.lines}
+    for path, part, secret in parts:
+        for number, line in enumerate(part.lines if secret else (), part.line):
+            squeezed = _squeeze(line.strip().lstrip("#/ "))
+            if len(squeezed) >= SHORTEST and _squeeze(line) not in public:
+                yield Secret(squeezed, f"{path.relative_to(root)} line {number}")
+    for master in books:
+        for key, value in answers(master).items():
+            yield Secret(_squeeze(f'answer("{key}",{value})'), f"the answer to {key}")
+            if "." in value or len(value) >= 6:  # shorter ones stand everywhere by chance
+                yield Secret(_squeeze(value), f"the answer to {key}", answer=True)
+
+
+def _copy(root: Path, made: Path) -> None:
+    for folder in ("labs", "labkit"):
+        for path in sorted(Path(root, folder).rglob("*")):
+            name = path.relative_to(root)
+            own = folder == "labs" and (path.suffix == ".ipynb" or name.parts[2:3] == ("kernels",))
+            cached = "__pycache__" in name.parts or any(part[0] == "." for part in name.parts)
+            if path.is_file() and not path.is_symlink() and not own and not cached:
+                _put(path, made / name)
+    for name in FILES:
+        if Path(root, name).is_file():
+            _put(Path(root, name), made / name)
+    for master in masters(root):
+        book = target(made, master)
+        book.parent.mkdir(parents=True, exist_ok=True)
+        book.write_text(text(notebook(master)), encoding="utf-8")
+
+
+def _put(source: Path, dest: Path) -> None:
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, dest)
+
+
+class _Page:
+    """A file's lines, and its characters without spaces with the line that each came from."""
+
+    def __init__(self, path: Path) -> None:
+        lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")
+        if path.suffix == ".ipynb":  # JSON: what stands in its strings
+            lines = [_STRING.sub(_unquote, line) for line in lines]
+        self.lines = [html.unescape(line) for line in lines]
+        squeezed = [_squeeze(line) for line in self.lines]
+        self.text = "".join(squeezed)
+        self.ends = list(itertools.accumulate(map(len, squeezed)))
+
+    def find(self, secret: Secret) -> int | None:
+        """The number of the first line with `secret`, or None."""
+        if not secret.answer:
+            start = self.text.find(secret.squeezed)
+            return bisect.bisect_right(self.ends, start) + 1 if start >= 0 else None
+        # Not as a part of a longer number.
+        spaced = r"\s*".join(map(re.escape, secret.squeezed))
+        pattern = re.compile(rf"(?<![\w.]){spaced}(?!\.?\w)")
+        return next((n for n, line in enumerate(self.lines, 1) if pattern.search(line)), None)
+
+
+def _unquote(match: re.Match) -> str:
+    try:
+        return json.loads(match[0])
+    except json.JSONDecodeError:
+        return match[0]
+
+
+def _squeeze(line: str) -> str:
+    """`line` without spaces, and with one kind of quotes."""
+    return re.sub(r"\s+", "", line).replace("'", '"')
