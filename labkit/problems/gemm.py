@@ -52,13 +52,13 @@ problem = Problem(
         Step(
             "naive",
             "one thread per element, threadIdx.x down the rows",
-            "sectors per global load request: 8.5",
+            "sectors per global load request",
         ),
-        Step("coalesced", "threadIdx.x along the rows", "sectors per request fall to 2"),
+        Step("coalesced", "threadIdx.x along the rows", "sectors per request, loads and stores"),
         Step(
             "smem_tile",
             "tiles of A and B staged in shared memory",
-            "global load requests fall 16-fold",
+            "global load requests; shared wavefronts",
         ),
     ),
     shapes=(

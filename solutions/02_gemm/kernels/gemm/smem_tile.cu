@@ -1,8 +1,8 @@
 // gemm/smem_tile: C[M, N] = A[M, K] @ B[K, N] in float32, one block per 16 x 16 tile of C.
 //
-// Against coalesced: the block copies a tile of A and a tile of B to shared memory, then each thread
-// reads both from there 16 times. Every float loaded from global memory is now used 16 times.
-// Watch: global load requests fall 16-fold; shared-memory wavefronts appear in their place.
+// Against coalesced: the block copies a tile of A and a tile of B to shared memory and multiplies them
+// from there. Every float loaded from global memory now serves a whole row or column of threads.
+// Watch: global load requests fall by the width of the tile; shared-memory wavefronts take their place.
 //
 // launch gemm_smem_tile<<<((N + 15) / 16, (M + 15) / 16), (16, 16), 0>>>(C, A, B, M, N, K)
 
