@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     build.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
 
     release = command("release", _release, "Write what students receive, without solutions.")
-    release.add_argument("folder", type=Path, metavar="DIR", help="a folder that does not exist")
+    release.add_argument("folder", type=Path, metavar="DIR", help="an empty or new folder")
     return parser
 
 
