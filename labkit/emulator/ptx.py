@@ -261,6 +261,7 @@ _LABEL = re.compile(r"([\w$%.]+)\s*:(?!:)")
 _DECL = re.compile(r"\.(reg|param|local|shared|const|global)\b")
 _INSTR = re.compile(r"(?:@(!?)\s*([\w$%.]+)\s+)?([\w.:]+)\s*(.*)", re.S)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(.*)")
+_LOC_START = re.compile(r"\.loc\s")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _INT = re.compile(r"([+-]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 
@@ -499,7 +500,7 @@ class _Reader:
             if char == ";":
                 at += 1
                 continue
-            if text.startswith(".loc", at):
+            if _LOC_START.match(text, at):
                 line = _LINE.match(text, at)
                 position = self.location(line[0], calls, position)
                 at = line.end()
