@@ -1,0 +1,190 @@
+"""Load a kernel file, numba.cuda or CUDA C++, as one function `launch(out, *inputs, **options)`."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import linecache
+import os
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labkit.errors import LabkitError
+from labkit.kernels import cuda, numba_host
+from labkit.kernels.errors import KernelError
+
+LANGUAGES = {".py": "numba", ".cu": "cuda"}
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The argument names of a problem.
+
+    dims : for each dimension, where it is read off: {"M": ("A", 0)}.  options : their defaults.
+    """
+
+    outputs: tuple[str, ...]
+    inputs: tuple[str, ...]
+    dims: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A loaded kernel file. `launch(out, *inputs, **options)`; `out` is a tensor or a tuple of tensors."""
+
+    path: Path | None
+    language: str
+    launch: Callable[..., None]
+
+
+def load(
+    path: str | Path,
+    *,
+    language: str | None = None,
+    names: Signature | None = None,
+    defines: Sequence[str] = (),
+    arch: str | None = None,
+) -> Kernel:
+    """Load the kernel file `path` afresh.
+
+    language : "numba" or "cuda", by default told by the suffix (.py, .cu).
+    names : the problem's argument names; launch lines of CUDA C++ use them, and `launch`'s arity is checked.
+    defines, arch : specialize CUDA C++.
+    Raises KernelError, in one sentence with file and line: no such file, a syntax error, a module that raises,
+    no `launch`, wrong parameters of `launch`, C++ that does not compile, a launch line that cannot be read.
+    Errors inside `launch` are KernelError too, with the line of the file.
+    """
+    path = Path(path).absolute()
+    language = language or LANGUAGES.get(path.suffix)
+    if language not in LANGUAGES.values():
+        raise KernelError(f"{path} is neither .py (numba) nor .cu (CUDA C++).")
+    try:
+        source = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise KernelError(
+            f"{path} does not exist; write it, or make it with the notebook's `%%kernel` cell."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise KernelError(f"{path} cannot be read as text: {error}.") from None
+    if language == "numba":
+        return Kernel(path, language, _load_numba(path, source, names))
+    return Kernel(path, language, _load_cuda(path, source, names, tuple(defines), arch))
+
+
+# --- numba ---------------------------------------------------------------------------------------------
+
+_loads = itertools.count()
+
+
+def _load_numba(path: Path, source: str, names: Signature | None) -> Callable[..., None]:
+    numba_host.install()
+    linecache.checkcache(str(path))
+    try:
+        code = compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise KernelError(f"{path}:{error.lineno}: {error.msg}.") from error
+    except ValueError as error:  # null bytes
+        raise KernelError(f"{path} is not Python: {error}.") from error
+    module = types.ModuleType(f"labkit_kernel_{path.stem}_{next(_loads)}")
+    module.__file__ = str(path)
+    with _errors_of(path):
+        exec(code, module.__dict__)
+    launch = module.__dict__.get("launch")
+    if not callable(launch):
+        raise KernelError(
+            f"{path} has no function launch; end it with one, `def {_expected(names)}:`, that launches the kernel."
+        )
+    if names:
+        try:
+            options = dict(names.options)
+            inspect.signature(launch).bind(None, *names.inputs, **options)
+        except TypeError:
+            line = launch.__code__.co_firstlineno if hasattr(launch, "__code__") else None
+            where = f"{path}:{line}" if line else str(path)
+            raise KernelError(
+                f"{where}: launch{inspect.signature(launch)} must take ({_expected(names).split('(', 1)[1]}."
+            ) from None
+
+    def run(out: Any, *inputs: Any, **options: Any) -> None:
+        with _errors_of(path):
+            launch(out, *inputs, **options)
+
+    return run
+
+
+def _expected(names: Signature | None) -> str:
+    if names is None:
+        return "launch(out, *inputs)"
+    out = names.outputs[0] if len(names.outputs) == 1 else "out"
+    options = [f"{name}={value!r}" for name, value in names.options.items()]
+    return f"launch({', '.join([out, *names.inputs, *options])})"
+
+
+class _errors_of:
+    """Errors that arise in the file inside become KernelErrors that point at its line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if not isinstance(error, Exception) and kind is not SystemExit:
+            return
+        line = None
+        while traceback is not None:
+            if traceback.tb_frame.f_code.co_filename == self.path:
+                line = traceback.tb_lineno
+            traceback = traceback.tb_next
+        if isinstance(error, LabkitError):
+            text = str(error)
+            if line is None or f"{os.path.basename(self.path)}" in text or getattr(error, "kind", None):
+                return  # it names its place already
+            raise KernelError(f"{self.path}:{line}: {text}") from error
+        what = " ".join(str(error).split()) or "no message"
+        where = f"{self.path}:{line}" if line else self.path
+        raise KernelError(f"{where}: {type(error).__name__}: {what.rstrip('.')}.") from error
+
+
+# --- CUDA C++ ------------------------------------------------------------------------------------------
+
+
+def _load_cuda(
+    path: Path, source: str, names: Signature | None, defines: tuple[str, ...], arch: str | None
+) -> Callable[..., None]:
+    header = cuda.parse_header(source, str(path))
+    kernels: dict[str, cuda.CudaKernel] = {}
+    for line in header.launches:
+        if line.kernel not in kernels:
+            kernels[line.kernel] = cuda.cuda_kernel(
+                source, line.kernel, defines=defines, arch=arch, path=str(path)
+            )
+    if names is None:
+        raise KernelError(f"{path}: a launch line needs names for its arguments; pass names=Signature(...).")
+
+    def run(out: Any, *inputs: Any, **options: Any) -> None:
+        outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        if len(outs) != len(names.outputs) or len(inputs) != len(names.inputs):
+            raise KernelError(f"{path}: call {_expected(names)}.")
+        strange = [name for name in options if name not in names.options]
+        if strange:
+            raise KernelError(f"{path}: there is no option {strange[0]}; call {_expected(names)}.")
+        tensors = dict(zip((*names.outputs, *names.inputs), (*outs, *inputs), strict=True))
+        for name, tensor in tensors.items():
+            if not tensor.is_contiguous():
+                raise KernelError(
+                    f"{path}: {name} has the strides {tuple(tensor.stride())}, and launch lines pass bare pointers; "
+                    "call .contiguous() on it."
+                )
+        numbers = {dim: tensors[t].shape[axis] for dim, (t, axis) in names.dims.items()}
+        numbers.update({**names.options, **options})
+        cuda.run_header(
+            header, kernels.__getitem__, tensors, numbers, outs[0], path=str(path), defines=defines
+        )
+
+    return run

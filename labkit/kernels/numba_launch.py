@@ -1,0 +1,301 @@
+"""numba.cuda launches as data: PTX for the argument types, and the arguments as the entry's parameters.
+
+Imports numba; `numba_host` calls it once numba.cuda is there.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import struct
+import weakref
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba.cuda import types
+from numba.cuda.compiler import compile_ptx
+from numba.cuda.core import errors
+from numba.cuda.np import numpy_support
+from numba.cuda.typing.typeof import Purpose, typeof
+
+from labkit.kernels import ptx
+from labkit.kernels.arrays import Array, as_array
+from labkit.kernels.errors import KernelError
+from labkit.kernels.recorder import Session
+
+EMULATED_CC = (9, 0)
+
+_compiled: weakref.WeakKeyDictionary[Any, dict[tuple, Compiled]] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A numba kernel compiled for one tuple of argument types."""
+
+    ptx: str
+    entry: str
+    types: tuple[Any, ...]
+
+
+def launch(dispatcher: Any, args: Sequence[Any], config: Any, session: Session) -> None:
+    """Run the launch `dispatcher[config](*args)` in `session`.
+
+    Raises KernelError for argument types that numba refuses and for code that it cannot compile.
+    """
+    function = dispatcher.py_func
+    names = list(inspect.signature(function).parameters)
+    if len(args) != len(names):
+        raise KernelError(
+            f"{_place(function)}: {function.__name__} takes {len(names)} arguments ({', '.join(names)}), "
+            f"not {len(args)}."
+        )
+    args, write_back = _on_the_host(args, function, names)
+    argtypes = tuple(type_of(a, f"{function.__name__}'s {n}") for a, n in zip(args, names, strict=True))
+    compiled = compile_kernel(dispatcher, _signature(dispatcher, argtypes, names))
+    flat = [
+        (name, part)
+        for name, kind, value in zip(names, compiled.types, args, strict=True)
+        for part in flatten(kind, value, f"{function.__name__}'s {name}")
+    ]
+    params = ptx.entries(compiled.ptx)[compiled.entry]
+    sizes = [8 if isinstance(part, Array) else len(part) for _, part in flat]
+    if sizes != [p.size for p in params]:
+        raise KernelError(
+            f"{_place(function)}: labkit cannot pass {', '.join(map(str, compiled.types))} to a kernel; "
+            "pass arrays, numbers and tuples of them."
+        )
+    session.launch(
+        compiled.ptx,
+        compiled.entry,
+        config.griddim,
+        config.blockdim,
+        [part for _, part in flat],
+        shared=config.sharedmem,
+        max_registers=dispatcher.targetoptions.get("max_registers"),
+        names=[name for name, _ in flat],
+    )
+    for copy in write_back:
+        copy()
+
+
+def _on_the_host(args: Sequence[Any], function: Any, names: list[str]) -> tuple[list[Any], list]:
+    """cuda.In, Out and InOut unwrapped; In hands over a copy, as a GPU would leave the host's array alone."""
+    from numba.cuda.args import ArgHint, In
+
+    values = []
+    for value in args:
+        if isinstance(value, ArgHint):
+            inner = value.value
+            value = inner.copy() if isinstance(value, In) and isinstance(inner, np.ndarray) else inner
+        values.append(value)
+    return values, []
+
+
+def type_of(value: Any, what: str) -> Any:
+    """numba's type of an argument; KernelError, beginning with `what`, where it has none."""
+    array = as_array(value, what)
+    if array is not None:
+        if array.dtype in ("bfloat16", "complex32") or array.dtype.startswith("float8"):
+            raise KernelError(
+                f"{what} is a {array.dtype} tensor, and numba has no such type; use CUDA C++, or another dtype."
+            )
+        if hasattr(value, "_numba_type_"):
+            return value._numba_type_
+        if isinstance(value, np.ndarray):
+            return typeof(value, Purpose.argument)
+        return types.Array(numpy_support.from_dtype(np.dtype(array.dtype)), len(array.shape), _layout(array))
+    try:
+        return typeof(value, Purpose.argument)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise KernelError(
+            f"{what} is a {type(value).__name__}, which a kernel cannot take; pass arrays, tensors and numbers."
+        ) from error
+
+
+def _layout(array: Array) -> str:
+    if array.contiguous:
+        return "C"
+    expected = 1
+    for size, stride in zip(array.shape, array.strides, strict=True):
+        if size > 1 and stride != expected:
+            return "A"
+        expected *= size
+    return "F"
+
+
+def _signature(dispatcher: Any, argtypes: tuple, names: list[str]) -> tuple:
+    """The types to compile for: those of the arguments, or of the eager signature that they fit."""
+    eager = dispatcher.__dict__.get("labkit_signatures")
+    if not eager:
+        return argtypes
+    if argtypes in eager:
+        return argtypes
+    fitting = [s for s in eager if len(s) == len(argtypes) and all(map(_fits, s, argtypes))]
+    if fitting:
+        return fitting[0]
+    name = dispatcher.py_func.__name__
+    wanted = " or ".join(f"({', '.join(map(str, s))})" for s in eager)
+    raise KernelError(
+        f"{_place(dispatcher.py_func)}: {name} is compiled for {wanted}, and the arguments are "
+        f"({', '.join(map(_short, argtypes))})."
+    )
+
+
+def _short(kind: Any) -> str:
+    if isinstance(kind, types.Array):
+        return f"array({kind.dtype}, {kind.ndim}d, {kind.layout})"
+    return str(kind)
+
+
+def _fits(wanted: Any, given: Any) -> bool:
+    if isinstance(wanted, types.Array) and isinstance(given, types.Array):
+        same = wanted.dtype == given.dtype and wanted.ndim == given.ndim
+        return same and wanted.layout in ("A", given.layout)
+    number = (types.Number, types.Boolean)
+    if isinstance(wanted, number) and isinstance(given, number):
+        rank = [types.Boolean, types.Integer, types.Float, types.Complex]
+        return _rank(wanted, rank) >= _rank(given, rank)
+    return wanted == given
+
+
+def _rank(kind: Any, order: list) -> int:
+    return next(i for i, k in enumerate(order) if isinstance(kind, k))
+
+
+def compile_kernel(dispatcher: Any, argtypes: tuple) -> Compiled:
+    """PTX of the kernel for these types at sm_90, with line information; once per dispatcher and types."""
+    cached = _compiled.setdefault(dispatcher, {})
+    if argtypes not in cached:
+        cached[argtypes] = _compile(dispatcher, argtypes)
+    return cached[argtypes]
+
+
+def _compile(dispatcher: Any, argtypes: tuple) -> Compiled:
+    function, options = dispatcher.py_func, dispatcher.targetoptions
+    for option, mend in (
+        ("debug", "the emulator checks every access by itself; remove debug=True"),
+        ("link", "the emulator runs numba's own code only; remove link=..."),
+        ("extensions", "remove extensions=..."),
+    ):
+        if options.get(option):
+            raise KernelError(f"{_place(function)}: {option} is not supported on the emulator; {mend}.")
+    if options.get("device"):
+        raise KernelError(
+            f"{_place(function)}: {function.__name__} is a device function, which kernels call; it cannot be launched."
+        )
+    try:
+        code, result = compile_ptx(
+            function,
+            argtypes,
+            lineinfo=True,
+            debug=False,
+            fastmath=options.get("fastmath", False),
+            opt=options.get("opt", True),
+            cc=EMULATED_CC,
+            launch_bounds=options.get("launch_bounds"),
+        )
+    except (errors.NumbaError, TypeError, NotImplementedError, ValueError, NameError, RuntimeError) as error:
+        raise explained(error, function) from error
+    (entry,) = ptx.entries(code)
+    return Compiled(code, entry, argtypes)
+
+
+def flatten(kind: Any, value: Any, what: str) -> Iterator[Array | bytes]:
+    """The parameters that numba makes of one argument of type `kind`."""
+    if isinstance(kind, types.Array):
+        array = as_array(value, what)
+        if array is None:
+            raise KernelError(f"{what} must be an array, not {value!r}.")
+        items = int(np.prod(array.shape, dtype=np.int64))
+        strides = getattr(value, "strides", None)  # numpy's, in bytes, may be no multiple of the item
+        if not isinstance(strides, tuple):
+            strides = tuple(s * array.itemsize for s in array.strides)
+        yield from (_i64(0), _i64(0), _i64(items), _i64(array.itemsize), array)
+        yield from map(_i64, (*array.shape, *strides))
+    elif isinstance(kind, types.Record):
+        array = as_array(np.asarray(value).reshape(1).view(), what)
+        assert array is not None
+        yield array
+    elif isinstance(kind, types.Boolean):
+        yield struct.pack("<?", bool(value))
+    elif isinstance(kind, types.Integer):
+        size = kind.bitwidth // 8
+        try:
+            yield int(value).to_bytes(size, "little", signed=kind.signed)
+        except OverflowError:
+            raise KernelError(f"{what} is {value}, too large for {kind}.") from None
+    elif isinstance(kind, (types.Float, types.Complex)):
+        yield from (np.asarray(part, _float(kind)).tobytes() for part in _parts(kind, value))
+    elif isinstance(kind, (types.NPDatetime, types.NPTimedelta)):
+        yield _i64(int(value.view(np.int64)))
+    elif isinstance(kind, types.BaseTuple):
+        for item_kind, item in zip(kind, value, strict=True):
+            yield from flatten(item_kind, item, what)
+    elif isinstance(kind, types.EnumMember):
+        yield from flatten(kind.dtype, value.value, what)
+    else:
+        raise KernelError(f"{what} is {value!r}, and numba passes no {kind} to a kernel.")
+
+
+def _i64(value: int) -> bytes:
+    return struct.pack("<q", value)
+
+
+def _parts(kind: Any, value: Any) -> tuple:
+    return (value.real, value.imag) if isinstance(kind, types.Complex) else (value,)
+
+
+def _float(kind: Any) -> np.dtype:
+    bits = kind.bitwidth // 2 if isinstance(kind, types.Complex) else kind.bitwidth
+    return np.dtype(f"f{bits // 8}")
+
+
+# --- numba's compile errors, readable ------------------------------------------------------------------
+
+_NOISE = re.compile(
+    r"Failed in |During: |Enable logging|- Resolution failure|Overload |- Of which|This error |\s*-+\^|"
+    r"There are \d+|\s*Rejected|\s*File \"|\s*raised from|For more information|https?:|\(\d+\)$|>>>|\s*$|"
+    r"This is not usually|To see Python|If you think|Please report|The error message is|Known signatures"
+)
+
+
+def explained(error: Exception, function: Any) -> KernelError:
+    """A KernelError of one or two lines: file and line, numba's own sentence, and the source line."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    file = function.__code__.co_filename
+    line = getattr(getattr(error, "loc", None), "line", None)
+    places = re.findall(r'File "([^"]+)", line (\d+)', text)
+    own = [int(n) for f, n in places if _same_file(f, file)]
+    if own:
+        line = own[-1]
+    what = next((s.strip() for s in text.splitlines() if not _NOISE.match(s)), type(error).__name__)
+    known = re.match(r"No implementation of function (.+?) found for signature", what)
+    if known:
+        called = next((s.split(">>>", 1)[1].strip() for s in text.splitlines() if s.strip().startswith(">>>")), None)
+        what = f"numba has no {_operation(known[1])} for {called or 'these types'}"
+    where = f"{file}:{line}" if line else _place(function)
+    source = _source_line(file, line) if line else None
+    sentence = f"{where}: {function.__name__} does not compile: {what.rstrip('.:')}."
+    return KernelError(f"{sentence}\n    {source}" if source else sentence)
+
+
+def _operation(text: str) -> str:
+    found = re.search(r"built-in function (\w+)", text)
+    return f"`{found[1]}`" if found else text
+
+
+def _same_file(shown: str, file: str) -> bool:
+    return shown == file or file.endswith(shown.lstrip("./"))  # numba shows paths relative to the cwd
+
+
+def _source_line(file: str, line: int) -> str | None:
+    import linecache
+
+    return linecache.getline(file, line).strip() or None
+
+
+def _place(function: Any) -> str:
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
