@@ -81,7 +81,8 @@ def notebook(master: Path, solved: bool = False) -> NotebookNode:
     for number, cell in enumerate(source.cells, 1):
         where = f"{master.name} cell {number}"
         role, name = _role(cell, where)
-        heading = re.match(r"(#+) +(.+)", cell.source) if cell.cell_type == "markdown" else None
+        prose = cell.cell_type == "markdown" and not role
+        heading = re.match(r"(#+) +(.+)", cell.source) if prose else None
         if heading and len(heading[1]) > 2:
             section = f"{section.split('--')[0]}--{_slug(heading[2], 24)}"
         elif heading:

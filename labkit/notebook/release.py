@@ -26,7 +26,8 @@ FILES = (
     "pyproject.toml",
 )
 SHORTEST = 20  # characters, not counting spaces; `cuda.syncthreads()` gives nothing away
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_STRING = re.compile(r'("(?:[^"\\]|\\.)*"),?')  # of JSON
+_IN_MARKDOWN = re.compile(r"(?m)^# (?=### (?:BEGIN|END) SOLUTION)")
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def secrets(root: Path) -> Iterator[Secret]:
     parts = [
         (path, part, part.solution and path not in shown)
         for path in [*kernels, *books]
-        for part in regions.split(path.read_text(encoding="utf-8"), path.name)
+        for part in regions.split(_IN_MARKDOWN.sub("", path.read_text("utf-8")), path.name)
     ]
     # What a given kernel or a stub shows is no secret where a solution repeats it.
     public = {_squeeze(line) for path, part, secret in parts if path not in books and not secret for line in part.lines}
@@ -158,7 +159,7 @@ class _Page:
 
 def _unquote(match: re.Match) -> str:
     try:
-        return json.loads(match[0])
+        return json.loads(match[1])
     except json.JSONDecodeError:
         return match[0]
 
