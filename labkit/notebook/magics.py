@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -133,6 +134,8 @@ def _show_error(shell: Any, kind: type, error: LabkitError, trace: Any, tb_offse
 
 def _excerpt(error: LabkitError, around: int = 2) -> list[str]:
     file, line = getattr(error, "file", None), getattr(error, "line", None)
+    if found := re.match(r"(.+?):(\d+): ", str(error)):  # as compilers say it
+        file, line = found[1], int(found[2])
     if not file or not line or not Path(file).is_file():
         return []
     lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
