@@ -1,0 +1,513 @@
+"""What the hardware's counters would read, from the addresses and masks of an emulated run.
+
+The rules were fitted to Nsight Compute on an H200, 992 accesses of one warp each, and match them to
+the last digit (tests/counters_h200.json holds the readings):
+
+* global: one request per warp instruction with an active lane; sectors are the distinct 32-byte
+  pieces that its lanes touch. Atomics repeat a sector as often as its most wanted element.
+* shared: a wavefront serves each of the 32 banks (4 bytes wide) one word. 8-byte accesses go by half
+  warps and 16-byte ones by quarter warps; a load whose lanes (n, n^1), or (n, n^2), all agree on
+  the address takes half as many passes. Atomics serve one lane per bank and wavefront.
+* bank conflicts are the wavefronts beyond those passes.
+* local: lanes are interleaved by 4 bytes, so that a word of a whole warp is one 128-byte line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from labkit.emulator.launch import Launch
+    from labkit.emulator.ptx import Instruction, Program
+
+LANES = 32
+SECTOR = 32
+GRANULE = 64  # bytes that DRAM reads at once on GH100
+_NONE = np.iinfo(np.int64).max  # stands for an inactive lane; sorts last
+_WINDOW_BITS = 36  # one buffer's window, see memory.py
+
+_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_{}_op_{}.sum"
+_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_{}_op_{}.sum"
+_PER_REQUEST = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_{}_op_{}.ratio"
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+_LOCAL = "smsp__sass_inst_executed_op_local_{}.sum"
+_FLOPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+_DISTINCT = "labkit__distinct_bytes_global_op_{}.sum"
+_INST = "smsp__inst_executed.sum"
+_THREADS = "smsp__thread_inst_executed.sum"
+_RATIO = "smsp__thread_inst_executed_per_inst_executed.ratio"
+_DIVERGENT = "smsp__sass_branch_targets_threads_divergent.sum"
+_DRAM_READ = "dram__bytes_read.sum"
+GLOBAL_KINDS = ("ld", "st", "atom", "red")
+
+SUMS = (
+    *(m.format("global", k) for k in GLOBAL_KINDS for m in (_REQUESTS, _SECTORS)),
+    *(m.format(k) for k in ("ld", "st", "atom") for m in (_WAVEFRONTS, _CONFLICTS)),
+    *(m.format("local", k) for k in ("ld", "st") for m in (_REQUESTS, _SECTORS)),
+    *(_LOCAL.format(k) for k in ("ld", "st")),
+    *(_FLOPS.format(p + o) for p in "fdh" for o in ("add", "mul", "fma")),
+    _INST,
+    _THREADS,
+    _DIVERGENT,
+    *(_DISTINCT.format(k) for k in ("ld", "st")),
+    _DRAM_READ,
+)
+RATIOS = {
+    **{
+        _PER_REQUEST.format(space, k): (_SECTORS.format(space, k), _REQUESTS.format(space, k))
+        for space, kinds in (("global", GLOBAL_KINDS), ("local", ("ld", "st")))
+        for k in kinds
+    },
+    _RATIO: (_THREADS, _INST),
+}
+
+# PTX operations that ptxas expands into additions, multiplications and FMAs of its own.
+_EXPANDED = {"div", "sqrt", "rcp", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh", "rem"}
+
+
+# ---------------------------------------------------------------------------- the rules
+
+
+def distinct(keys: np.ndarray, active: np.ndarray | None = None) -> int:
+    """The number of distinct keys among the active lanes of each warp, summed over the warps.
+
+    keys: int64 (warps, 32); active: bool of that shape, None for all lanes.
+    """
+    if active is not None:
+        keys = np.where(active, keys, _NONE)
+    left, right = keys[:, :-1], keys[:, 1:]
+    if (right < left).any():
+        keys = np.sort(keys, axis=1)
+        left, right = keys[:, :-1], keys[:, 1:]
+    total = np.count_nonzero(left != right) + len(keys)
+    if active is not None:
+        total -= np.count_nonzero(keys[:, -1] == _NONE)
+    return int(total)
+
+
+def atomic_sectors(addr: np.ndarray, active: np.ndarray | None, width: int) -> int:
+    """Sectors of global atomics: each distinct sector as often as its most wanted element."""
+    element = addr // width
+    if active is not None:
+        element = np.where(active, element, _NONE)
+    element = np.sort(element, axis=1)
+    warp = np.arange(element.size) // LANES
+    flat = element.ravel()
+    keep = flat != _NONE
+    flat, warp = flat[keep], warp[keep]
+    if not len(flat):
+        return 0
+    first = _starts(flat, warp)
+    lanes = np.diff(np.append(first, len(flat)))
+    sector, warp = flat[first] * width // SECTOR, warp[first]
+    return int(np.maximum.reduceat(lanes, _starts(sector, warp)).sum())
+
+
+def wavefronts(
+    offset: np.ndarray, active: np.ndarray | None, width: int, kind: str = "ld"
+) -> tuple[int, int]:
+    """(wavefronts, bank conflicts) of shared accesses, summed over the warps.
+
+    offset: int64 (warps, 32), bytes; active: bool of that shape or None; width: bytes per lane;
+    kind: "ld", "st" or "atom".
+    """
+    if active is None:
+        # Warps usually differ by a constant, and a constant only turns the banks around.
+        shape = offset - offset[:, :1]
+        aligned = not ((offset[:, 0] - offset[0, 0]) % 4).any()
+        if len(offset) > 1 and aligned and (shape == shape[0]).all():
+            waves, conflicts = wavefronts(offset[:1], None, width, kind)
+            return waves * len(offset), conflicts * len(offset)
+        if width <= 4 and kind != "atom":
+            word = offset >> 2
+            if (word.max(axis=1) - word.min(axis=1) < 32).all():
+                return len(offset), 0
+        active = np.ones(offset.shape, dtype=bool)
+    if kind == "atom":
+        return _passes(offset, active, width, 1, lanes_count=True)
+    groups = max(width // 4, 1)
+    if groups == 1 or kind == "st":
+        return _passes(offset, active, width, groups)
+    paired = np.zeros(len(offset), dtype=bool)
+    lane = np.arange(LANES)
+    for step in (1, 2):
+        other = lane ^ step
+        agree = (offset == offset[:, other]) | ~active | ~active[:, other]
+        paired |= agree.all(axis=1)
+    waves, conflicts = 0, 0
+    for rows, count in ((paired, groups // 2), (~paired, groups)):
+        if rows.any():
+            more, worse = _passes(offset[rows], active[rows], width, count)
+            waves, conflicts = waves + more, conflicts + worse
+    return waves, conflicts
+
+
+def _passes(
+    offset: np.ndarray, active: np.ndarray, width: int, groups: int, lanes_count: bool = False
+) -> tuple[int, int]:
+    """Wavefronts when the warp goes in `groups` passes, and those beyond one per pass in use."""
+    size = LANES // groups
+    offset, active = offset.reshape(-1, size), active.reshape(-1, size)
+    used = active.any(axis=1)
+    offset, active = offset[used], active[used]
+    if not len(offset):
+        return 0, 0
+    group = np.broadcast_to(np.arange(len(offset))[:, None], offset.shape)[active]
+    word = offset[active] >> 2
+    if width > 4:
+        words = width // 4
+        word = (word[:, None] + np.arange(words)).ravel()
+        group = np.repeat(group, words)
+    bank = word & 31
+    if not lanes_count:
+        order = np.lexsort((word, group))
+        word, group, bank = word[order], group[order], bank[order]
+        first = _starts(word, group)
+        group, bank = group[first], bank[first]
+    load = np.bincount(group * 32 + bank, minlength=len(offset) * 32).reshape(-1, 32)
+    waves = int(load.max(axis=1).sum())
+    return waves, waves - len(offset)
+
+
+def _starts(*columns: np.ndarray) -> np.ndarray:
+    """Where a run of equal rows begins."""
+    new = np.zeros(len(columns[0]), dtype=bool)
+    new[0] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(new)
+
+
+# ---------------------------------------------------------------------------- distinct bytes
+
+
+class _Seen:
+    """Which bytes of one buffer were touched, one flag per `unit` bytes of its window."""
+
+    def __init__(self, unit: int) -> None:
+        self.unit = unit
+        self.flags = np.zeros(1024, dtype=bool)
+
+    def mark(self, offset: np.ndarray, width: int) -> None:
+        """offset: bytes from the start of the window, aligned to `width`."""
+        if width < self.unit:
+            self.flags = np.repeat(self.flags, self.unit // width)
+            self.unit = width
+        top = int(offset.max()) // self.unit + width // self.unit
+        if top > len(self.flags):
+            grown = np.zeros(1 << (top - 1).bit_length(), dtype=bool)
+            grown[: len(self.flags)] = self.flags
+            self.flags = grown
+        index = offset // self.unit
+        for k in range(width // self.unit):
+            self.flags[index + k] = True
+
+    def at(self, unit: int, length: int) -> np.ndarray:
+        """The flags per `unit` bytes (a divisor of the own unit), padded to `length` bytes."""
+        flags = np.zeros(length // unit, dtype=bool)
+        mine = np.repeat(self.flags, self.unit // unit)
+        flags[: len(mine)] = mine
+        return flags
+
+
+def _union(seen: list[_Seen]) -> tuple[int, int]:
+    """(distinct bytes, bytes of the distinct granules) touched by any of them."""
+    unit = min(s.unit for s in seen)
+    length = -(-max(len(s.flags) * s.unit for s in seen) // GRANULE) * GRANULE
+    flags = seen[0].at(unit, length)
+    for other in seen[1:]:
+        flags |= other.at(unit, length)
+    granules = flags.reshape(-1, GRANULE // unit).any(axis=1)
+    return int(flags.sum()) * unit, int(granules.sum()) * GRANULE
+
+
+# ---------------------------------------------------------------------------- accumulation
+
+
+class Counters:
+    """Counts of the launches of one emulation; those of several launches add up.
+
+    After a run: `metrics` (ncu's full names), `lines` (one dict per source line), `fidelity` of each
+    metric ("exact", "bound" or "modeled"), `buffers` (distinct bytes per array, by its number) and
+    `launches`. `sass=False` counts the PTX as it stands, without asking ptxas what it made of it.
+    """
+
+    def __init__(self, *, sass: bool = True) -> None:
+        self.sass = sass
+        self.launches = 0
+        self.kernels: list[str] = []
+        self.notes: list[str] = []
+        self.buffers: dict[int, dict[str, int]] = {}
+        self._lines: dict[tuple[str | None, int | None], dict[str, float]] = {}
+        self._totals = dict.fromkeys(SUMS, 0.0)
+        self._launch: dict[str, float] = {}
+        self._fidelity: dict[str, str] = {
+            _INST: "modeled",
+            _THREADS: "modeled",
+            _RATIO: "modeled",
+            _DIVERGENT: "bound",
+            _DRAM_READ: "bound",
+        }
+
+    # ---- what the engine calls
+
+    def begin(self, launch: Launch, program: Program) -> None:
+        """A launch starts; its instructions' `index` are the program counters used below."""
+        instructions = program.instructions
+        self._program = instructions
+        count = len(instructions)
+        self._warps, self._threads, self._on = [0] * count, [0] * count, [0] * count
+        self._divergent = [0] * count
+        self._branch = [i.op == "bra" and i.guard is not None for i in instructions]
+        self._access: dict[tuple[int, str, str], list[int]] = {}
+        self._memo: dict[int, tuple] = {}
+        self._seen: dict[tuple[int, str, int], _Seen] = {}
+        self._parts: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._kinds: dict[int, str] = {}
+        self.launches += 1
+        self.kernels.append(program.kernel)
+        self._describe(launch, program)
+
+    def executed(self, pc: int, active: Any, pred_on: Any) -> None:
+        """Instruction `pc` runs in the lanes `active`, and takes effect in `pred_on`."""
+        self._warps[pc] += active.warps
+        self._threads[pc] += active.threads
+        on = pred_on.threads
+        self._on[pc] += on
+        if self._branch[pc] and 0 < on < active.threads:
+            taken = pred_on.bits.reshape(-1, LANES)
+            stays = ~taken if active.bits is None else active.bits.reshape(-1, LANES) & ~taken
+            self._divergent[pc] += int((taken.any(axis=1) & stays.any(axis=1)).sum())
+
+    def access(
+        self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any
+    ) -> None:
+        """The lanes of `mask` access `width` bytes each at `addr` (one per thread, or one for all)."""
+        if space not in ("global", "shared", "local") or not mask.threads:
+            return
+        pc = instr.index
+        kind = self._kinds.get(pc, kind)
+        last = self._memo.get(pc)
+        if last is not None and last[0] is addr and last[1] is mask and last[2] is chunk:
+            counts = last[3]
+        else:
+            counts = None
+            bits = _bits(mask, chunk)
+            if last is not None and space == "shared" and last[1] is mask and last[2] is chunk:
+                # Shared offsets come back with every turn of a loop over tiles.
+                if np.ndim(addr) and np.ndim(last[0]) and np.array_equal(addr, last[0]):
+                    counts = last[3]
+            if counts is None:
+                counts = self._count(pc, space, kind, addr, bits, mask, width)
+            self._memo[pc] = (addr, mask, chunk, counts)
+        total = self._access.setdefault((pc, space, kind), [0, 0, 0])
+        for k in range(3):
+            total[k] += counts[k]
+
+    def end(self) -> None:
+        """The launch is over: fold its counts into the totals."""
+        for pc, instr in enumerate(self._program):
+            if not self._warps[pc]:
+                continue
+            self._add(instr, _INST, self._warps[pc])
+            self._add(instr, _THREADS, self._threads[pc])
+            if self._divergent[pc]:
+                self._add(instr, _DIVERGENT, self._divergent[pc])
+            flop, lanes = _flop(instr)
+            if flop:
+                self._add(instr, _FLOPS.format(flop), lanes * self._on[pc])
+            elif instr.op in _EXPANDED:
+                for name in "add", "mul", "fma":
+                    self._fidelity[_FLOPS.format(("d" if instr.type == "f64" else "f") + name)] = (
+                        "bound"
+                    )
+        for (pc, space, kind), (requests, work, conflicts) in self._access.items():
+            instr = self._program[pc]
+            if space == "shared":
+                kind = "atom" if kind == "red" else kind
+                self._add(instr, _WAVEFRONTS.format(kind), work)
+                self._add(instr, _CONFLICTS.format(kind), conflicts)
+            else:
+                self._add(instr, _REQUESTS.format(space, kind), requests)
+                self._add(instr, _SECTORS.format(space, kind), work)
+                if space == "local":
+                    self._add(instr, _LOCAL.format(kind), conflicts)
+        self._fold_bytes()
+        del self._program, self._memo, self._seen, self._access
+
+    # ---- results
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Totals under ncu's names; ratios of things that never happened are left out."""
+        return {**self._launch, **_with_ratios(self._totals)}
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """Counts per source line, sorted: file, line, and the metrics that are not zero there."""
+        order = sorted(self._lines, key=lambda at: (at[0] or "", at[1] or 0))
+        return [
+            {"file": file, "line": line, **_with_ratios(self._lines[file, line])}
+            for file, line in order
+        ]
+
+    @property
+    def fidelity(self) -> dict[str, str]:
+        """How far to trust each metric: "exact", "bound" or "modeled"."""
+        found = {name: self._fidelity.get(name, "exact") for name in self.metrics}
+        for ratio, (above, below) in RATIOS.items():
+            if ratio in found and "bound" in (found[above], found[below]):
+                found[ratio] = "bound"
+        return found
+
+    # ---- inside
+
+    def _describe(self, launch: Launch, program: Program) -> None:
+        blocks, threads = int(np.prod(launch.grid)), int(np.prod(launch.block))
+        facts = {
+            "launch__grid_size": blocks,
+            "launch__block_size": threads,
+            "launch__thread_count": blocks * threads,
+            "launch__shared_mem_per_block_static": program.shared_size,
+            "launch__shared_mem_per_block_dynamic": launch.shared,
+        }
+        if self.sass:
+            from labkit.emulator.sass import memory_plan
+
+            plan = memory_plan(launch, program)
+            self._parts, self._kinds = plan.parts, plan.kinds
+            self.notes += [n for n in plan.notes if n not in self.notes]
+            facts.update(plan.launch)
+            self._fidelity.update(dict.fromkeys(plan.bounds, "bound"))
+        sums = ("launch__grid_size", "launch__thread_count")
+        for name, value in facts.items():
+            old = self._launch.get(name, 0)
+            self._launch[name] = old + value if name in sums else max(old, value)
+
+    def _count(
+        self, pc: int, space: str, kind: str, addr: Any, bits: Any, mask: Any, width: int
+    ) -> tuple[int, int, int]:
+        """(requests, sectors or wavefronts, conflicts) of one access of the chunk.
+
+        For local memory the third is the number of warp instructions.
+        """
+        parts = self._parts.get(pc)
+        if parts is None:
+            parts = ((0, width),)
+        if space == "global":
+            self._mark(pc, kind, addr, bits, width)
+        total = [0, 0, 0]
+        for shift, size in parts:
+            for k, n in enumerate(self._part(space, kind, addr, bits, mask, shift, size)):
+                total[k] += n
+        return tuple(total)
+
+    def _part(
+        self, space: str, kind: str, addr: Any, bits: Any, mask: Any, shift: int, width: int
+    ) -> tuple[int, int, int]:
+        warps = mask.warps
+        atomic = kind in ("atom", "red")
+        if np.ndim(addr) == 0:
+            if space == "global" and not atomic or space == "shared" and width <= 4 and not atomic:
+                return warps, warps, 0
+            size = bits.size if bits is not None else mask.threads
+            addr = np.full(size, addr, dtype=np.int64)
+        addr = addr.reshape(-1, LANES)
+        active = None
+        if bits is not None:
+            active = bits.reshape(-1, LANES)
+            if warps < len(addr):
+                rows = active.any(axis=1)
+                addr, active = addr[rows], active[rows]
+        if shift:
+            addr = addr + shift
+        if space == "shared":
+            waves, conflicts = wavefronts(addr, active, width, "atom" if atomic else kind)
+            return warps, waves, conflicts
+        if space == "local":
+            words = max(width // 4, 1)
+            lane = np.arange(LANES)
+            sectors = sum(
+                distinct((((addr >> 2) + k) * 128 + lane * 4) // SECTOR, active)
+                for k in range(words)
+            )
+            return warps * words, sectors, warps
+        if atomic:
+            return warps, atomic_sectors(addr, active, width), 0
+        return warps, distinct(addr >> 5, active), 0
+
+    def _mark(self, pc: int, kind: str, addr: Any, bits: Any, width: int) -> None:
+        addr = np.atleast_1d(np.asarray(addr))
+        if bits is not None and len(addr) > 1:
+            addr = addr[bits]
+        directions = ("ld", "st") if kind in ("atom", "red") else (kind,)
+        first, last = int(addr.min()) >> _WINDOW_BITS, int(addr.max()) >> _WINDOW_BITS
+        windows = [first] if first == last else np.unique(addr >> _WINDOW_BITS).tolist()
+        for window in windows:
+            inside = addr if first == last else addr[addr >> _WINDOW_BITS == window]
+            for direction in directions:
+                key = (pc, direction, window - 1)
+                seen = self._seen.get(key)
+                if seen is None:
+                    seen = self._seen[key] = _Seen(width)
+                seen.mark(inside - (window << _WINDOW_BITS), width)
+
+    def _fold_bytes(self) -> None:
+        by_line: dict[tuple, list[_Seen]] = {}
+        by_buffer: dict[tuple, list[_Seen]] = {}
+        for (pc, direction, buffer), seen in self._seen.items():
+            by_line.setdefault((self._at(self._program[pc]), direction, buffer), []).append(seen)
+            by_buffer.setdefault((direction, buffer), []).append(seen)
+        for (at, direction, _), seen in by_line.items():
+            counts = self._lines[at]
+            name = _DISTINCT.format(direction)
+            counts[name] = counts.get(name, 0) + _union(seen)[0]
+        for (direction, buffer), seen in by_buffer.items():
+            used, granules = _union(seen)
+            entry = self.buffers.setdefault(buffer, {"ld": 0, "st": 0})
+            entry[direction] += used
+            self._totals[_DISTINCT.format(direction)] += used
+            if direction == "ld":
+                self._totals[_DRAM_READ] += granules
+
+    @staticmethod
+    def _at(instr: Instruction) -> tuple[str | None, int | None]:
+        return instr.file, instr.line
+
+    def _add(self, instr: Instruction, name: str, value: float) -> None:
+        self._totals[name] += value
+        counts = self._lines.setdefault(self._at(instr), {})
+        counts[name] = counts.get(name, 0) + value
+
+
+def _bits(mask: Any, chunk: Any) -> np.ndarray | None:
+    """The active lanes as bool over the chunk's threads, None where all of them are active."""
+    if mask.threads == len(chunk.valid):
+        return None
+    return chunk.valid if mask.bits is None else mask.bits
+
+
+def _flop(instr: Instruction) -> tuple[str | None, int]:
+    """Which of ncu's floating-point counters an instruction feeds, and how often per thread."""
+    op = {"add": "add", "sub": "add", "mul": "mul", "fma": "fma", "mad": "fma"}.get(instr.op)
+    kind = {
+        "f32": ("f", 1),
+        "f64": ("d", 1),
+        "f16": ("h", 1),
+        "bf16": ("h", 1),
+        "f16x2": ("h", 2),
+        "bf16x2": ("h", 2),
+    }.get(instr.type)
+    return (kind[0] + op, kind[1]) if op and kind else (None, 0)
+
+
+def _with_ratios(sums: dict[str, float]) -> dict[str, float]:
+    ratios = {
+        name: sums[above] / sums[below]
+        for name, (above, below) in RATIOS.items()
+        if sums.get(below) and above in sums
+    }
+    return {**sums, **ratios}
