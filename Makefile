@@ -46,7 +46,7 @@ help:
 	        echo "PyTorch did not come from $(TORCH_INDEX): taking pip's own index." >&2
 	fi
 	.venv/bin/python -m pip install -q -c constraints.txt -e '.[test]' ||
-	    stop "The packages could not be installed, for the reason that pip gives above: without a network, nothing can be; else mend it and run make again."
+	    stop "The packages could not be installed (pip says why, above); see that the network is there, and run make again."
 	touch $@
 
 .venv/.browser: .venv/.installed
@@ -56,7 +56,7 @@ help:
 lab: .venv/.installed
 	@export PATH="$$PWD/.venv/bin:$$PATH"
 	cd labs
-	exec ../.venv/bin/python -m jupyterlab --port=$(PORT) $$([ "$$(id -u)" != 0 ] || echo --allow-root)
+	exec ../.venv/bin/python -m jupyterlab --log-level=WARN --port=$(PORT) $$([ "$$(id -u)" != 0 ] || echo --allow-root)
 
 lint: .venv/.installed
 	@.venv/bin/python -m ruff check .
