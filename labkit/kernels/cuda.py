@@ -383,7 +383,8 @@ _WORKSPACE = re.compile(r"workspace\s+(\w+)\s+(\w+)\s*\((.*)\)", re.DOTALL)
 _CLUSTER = re.compile(r"cluster\s*\((.*)\)", re.DOTALL)
 _CONSTANT = re.compile(
     r"^[ \t]*(?:#[ \t]*define[ \t]+(\w+)[ \t]+(.+?)"
-    r"|(?:static[ \t]+)?const(?:expr)?[ \t]+(?:unsigned[ \t]+)?(?:int|unsigned|size_t)[ \t]+(\w+)[ \t]*=[ \t]*([^;]+);.*)[ \t]*$",
+    r"|(?:static[ \t]+)?const(?:expr)?[ \t]+(?:unsigned[ \t]+)?(?:int|unsigned|size_t)"
+    r"[ \t]+(\w+)[ \t]*=[ \t]*([^;]+);.*)[ \t]*$",
     re.MULTILINE,
 )
 WORKSPACE_DTYPES = ("float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "int32", "int64")
@@ -433,6 +434,24 @@ def parse_header(source: str, path: str) -> Header:
         for found in _CONSTANT.finditer(_without_comments(source))
     }
     return Header(tuple(launches), tuple(workspaces), constants)
+
+
+def check_names(header: Header, path: str, defines: Sequence[str], tensors: set[str], numbers: set[str]) -> None:
+    """KernelError where a launch line uses a name that is no tensor, number, definition or constant."""
+    tensors = tensors | {workspace.name for workspace in header.workspaces}
+    numbers = numbers | set(header.constants) | {define.partition("=")[0] for define in defines}
+    for line in (*header.workspaces, *header.launches):
+        where = f"{path}:{line.line}"
+        args = line.args if isinstance(line, LaunchLine) else ()
+        used = [node for node in args if expressions.text_of(node) not in tensors]
+        if isinstance(line, LaunchLine):
+            used += [*line.grid, *line.block, *(line.cluster or ()), *([line.shared] if line.shared else [])]
+        else:
+            used += line.shape
+        for name in (name for node in used for name in expressions.names(node)):
+            if name not in numbers:
+                known = ", ".join(sorted(tensors | numbers))
+                raise KernelError(f"{where}: nothing is called {name}; there is {known}.")
 
 
 class Names:

@@ -53,6 +53,11 @@ def text_of(node: ast.expr) -> str:
     return ast.get_source_segment(node.source, node) or ""  # type: ignore[attr-defined]
 
 
+def names(node: ast.expr) -> list[str]:
+    """The names that an expression uses, other than min and max."""
+    return [n.id for n in ast.walk(node) if isinstance(n, ast.Name) and n.id not in ("min", "max")]
+
+
 def evaluate(node: ast.expr, names: Mapping[str, Any] | Callable[[str], Any], where: str) -> Number:
     """The value that C gives to `node`, with ints as 64-bit integers and floats as doubles.
 

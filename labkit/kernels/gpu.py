@@ -72,10 +72,17 @@ def device_arch() -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _loaded(context: int, code: bytes, entry: str) -> tuple[Any, Any]:
-    """Module and function of `code` (PTX or cubin) in the context, which must be current."""
-    module = call("cuModuleLoadData", code if code.startswith(b"\x7fELF") else code.rstrip(b"\0") + b"\0")
-    return module, call("cuModuleGetFunction", module, entry.encode())
+def _function(context: int, code: bytes, entry: str, max_registers: int | None) -> Any:
+    """The function `entry` of `code` (PTX or machine code) in the context, which must be current."""
+    from cuda.bindings import driver
+
+    option = driver.CUjit_option
+    options = {option.CU_JIT_GENERATE_LINE_INFO: 1}
+    if max_registers:
+        options[option.CU_JIT_MAX_REGISTERS] = max_registers
+    image = code if code.startswith(b"\x7fELF") else code.rstrip(b"\0") + b"\0"
+    module = call("cuModuleLoadDataEx", image, len(options), list(options), list(options.values()))
+    return call("cuModuleGetFunction", module, entry.encode())
 
 
 def launch_code(
@@ -88,6 +95,7 @@ def launch_code(
     shared: int = 0,
     stream: int = 0,
     cluster: tuple[int, int, int] = (1, 1, 1),
+    max_registers: int | None = None,
 ) -> None:
     """Launch `entry` of PTX or machine code in the current context; `params` are the parameters' own bytes.
 
@@ -95,7 +103,7 @@ def launch_code(
     """
     from cuda.bindings import driver
 
-    _, function = _loaded(current_context(), code, entry)
+    function = _function(current_context(), code, entry, max_registers)
     if shared > 48 * 1024:  # beyond this a kernel has to opt in
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         call("cuFuncSetAttribute", function, attribute, shared)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
 import linecache
 import os
 import types
@@ -77,9 +76,6 @@ def load(
 
 # --- numba ---------------------------------------------------------------------------------------------
 
-_loads = itertools.count()
-
-
 def _load_numba(path: Path, source: str, names: Signature | None) -> Callable[..., None]:
     numba_host.install()
     linecache.checkcache(str(path))
@@ -89,7 +85,7 @@ def _load_numba(path: Path, source: str, names: Signature | None) -> Callable[..
         raise KernelError(f"{path}:{error.lineno}: {error.msg}.") from error
     except ValueError as error:  # null bytes
         raise KernelError(f"{path} is not Python: {error}.") from error
-    module = types.ModuleType(f"labkit_kernel_{path.stem}_{next(_loads)}")
+    module = types.ModuleType(f"labkit_kernel_{path.stem}")
     module.__file__ = str(path)
     with _errors_of(path):
         exec(code, module.__dict__)
@@ -158,14 +154,16 @@ def _load_cuda(
     path: Path, source: str, names: Signature | None, defines: tuple[str, ...], arch: str | None
 ) -> Callable[..., None]:
     header = cuda.parse_header(source, str(path))
+    if names is None:
+        raise KernelError(f"{path}: a launch line needs names for its arguments; pass names=Signature(...).")
+    tensors, numbers = {*names.outputs, *names.inputs}, {*names.dims, *names.options}
+    cuda.check_names(header, str(path), defines, tensors, numbers)
     kernels: dict[str, cuda.CudaKernel] = {}
     for line in header.launches:
         if line.kernel not in kernels:
             kernels[line.kernel] = cuda.cuda_kernel(
                 source, line.kernel, defines=defines, arch=arch, path=str(path)
             )
-    if names is None:
-        raise KernelError(f"{path}: a launch line needs names for its arguments; pass names=Signature(...).")
 
     def run(out: Any, *inputs: Any, **options: Any) -> None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)

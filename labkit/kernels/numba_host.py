@@ -191,7 +191,7 @@ ATTRIBUTES = {
 
 
 class _EmulatedDriver:
-    """The functions of the driver API that numba.cuda calls, on host memory. Each returns what numba's wrapper would."""
+    """The functions of the driver API that numba.cuda calls, on host memory, returning what numba's wrappers do."""
 
     CONTEXT = 1
 

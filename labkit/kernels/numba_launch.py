@@ -6,6 +6,7 @@ Imports numba; `numba_host` calls it once numba.cuda is there.
 from __future__ import annotations
 
 import inspect
+import linecache
 import re
 import struct
 import weakref
@@ -16,7 +17,6 @@ from typing import Any
 import numpy as np
 from numba.cuda import types
 from numba.cuda.compiler import compile_ptx
-from numba.cuda.core import errors
 from numba.cuda.np import numpy_support
 from numba.cuda.typing.typeof import Purpose, typeof
 
@@ -196,10 +196,20 @@ def _compile(dispatcher: Any, argtypes: tuple) -> Compiled:
             cc=EMULATED_CC,
             launch_bounds=options.get("launch_bounds"),
         )
-    except (errors.NumbaError, TypeError, NotImplementedError, ValueError, NameError, RuntimeError) as error:
+    except KernelError:
+        raise
+    except Exception as error:  # numba raises what it likes, AssertionError and AttributeError too
         raise explained(error, function) from error
     (entry,) = ptx.entries(code)
-    return Compiled(code, entry, argtypes)
+    return Compiled(*_plain(code, entry, function.__name__), argtypes)
+
+
+def _plain(code: str, entry: str, name: str) -> tuple[str, str]:
+    """PTX without the numbers that numba counts up in symbols: equal sources give equal texts, which caches use."""
+    code = re.sub(r"^\.common \.global .*\b_ZN08NumbaEnv.*;\n", "", code, flags=re.MULTILINE)  # nobody reads them
+    if not name.isascii() or name == "WARP_SZ" or re.search(rf"\.func\b[^;{{]*\b{name}\b", code):
+        return code, entry
+    return code.replace(entry, name), name
 
 
 def flatten(kind: Any, value: Any, what: str) -> Iterator[Array | bytes]:
@@ -265,35 +275,59 @@ def explained(error: Exception, function: Any) -> KernelError:
     """A KernelError of one or two lines: file and line, numba's own sentence, and the source line."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     file = function.__code__.co_filename
-    line = getattr(getattr(error, "loc", None), "line", None)
-    places = re.findall(r'File "([^"]+)", line (\d+)', text)
-    own = [int(n) for f, n in places if _same_file(f, file)]
+    line = _line_compiled(error, file)
+    own = [int(n) for f, n in re.findall(r'File "([^"]+)", line (\d+)', text) if _same_file(f, file)]
     if own:
         line = own[-1]
     what = next((s.strip() for s in text.splitlines() if not _NOISE.match(s)), type(error).__name__)
-    known = re.match(r"No implementation of function (.+?) found for signature", what)
-    if known:
-        called = next((s.split(">>>", 1)[1].strip() for s in text.splitlines() if s.strip().startswith(">>>")), None)
-        what = f"numba has no {_operation(known[1])} for {called or 'these types'}"
+    call = re.search(r"^ *>>> (.*)$", text, re.MULTILINE)
+    reason = re.search(r"^ *Numba(?:Type|Value)Error: (.*)$", text, re.MULTILINE)
+    missing = re.search(r"name '(\w+)' is not defined|Untyped global name '(\w+)'", what)
+    if constant := re.search(r"Function\(<function (shared|local)\.array", text):
+        what = f"cuda.{constant[1]}.array takes a shape and a dtype that are constants"
+    elif reason:
+        what = reason[1]
+    elif call and "No implementation of function" in text:
+        what = f"numba has no {call[1]}"
+    elif missing:
+        line = line or _line_with(missing[1] or missing[2], function)
+    elif "set_try_status" in text:
+        what = "kernels cannot use try and except"
+    elif "NRT required" in text:
+        what = "it needs memory for a list, a dict or a new array, and kernels allocate none"
     where = f"{file}:{line}" if line else _place(function)
-    source = _source_line(file, line) if line else None
-    sentence = f"{where}: {function.__name__} does not compile: {what.rstrip('.:')}."
+    source = linecache.getline(file, line).strip() if line else ""
+    sentence = f"{where}: {function.__name__} does not compile: {what.removesuffix('. Raised from None').rstrip('.:')}."
     return KernelError(f"{sentence}\n    {source}" if source else sentence)
 
 
-def _operation(text: str) -> str:
-    found = re.search(r"built-in function (\w+)", text)
-    return f"`{found[1]}`" if found else text
+def _line_compiled(error: BaseException, file: str) -> int | None:
+    """The line of `file` that numba was at, off the innermost frame of it that holds a position in that file.
+
+    The messages do not always say: numba-cuda adds positions to its own errors, and raises numba's as well.
+    """
+    line, traceback = None, error.__traceback__
+    while traceback is not None:
+        local = traceback.tb_frame.f_locals
+        for loc in (local.get("loc"), *(getattr(local.get(n), "loc", None) for n in ("inst", "self", "expr"))):
+            if getattr(loc, "filename", None) == file and getattr(loc, "line", None):
+                line = loc.line
+        traceback = traceback.tb_next
+    if line is None and error.__context__ is not None:
+        return _line_compiled(error.__context__, file)
+    return line
+
+
+def _line_with(name: str, function: Any) -> int | None:
+    try:
+        lines, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return None
+    return next((first + i for i, line in enumerate(lines) if re.search(rf"\b{name}\b", line)), None)
 
 
 def _same_file(shown: str, file: str) -> bool:
     return shown == file or file.endswith(shown.lstrip("./"))  # numba shows paths relative to the cwd
-
-
-def _source_line(file: str, line: int) -> str | None:
-    import linecache
-
-    return linecache.getline(file, line).strip() or None
 
 
 def _place(function: Any) -> str:

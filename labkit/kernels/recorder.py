@@ -10,6 +10,7 @@ import base64
 import contextlib
 import json
 import sys
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -44,7 +45,7 @@ class Session:
     def __init__(self, names: Mapping[str, Any] | None = None) -> None:
         self._named = [(a, name) for name, t in (names or {}).items() if (a := as_array(t, name)) is not None]
         self._placed: list[tuple[int, int, int]] = []  # start, end, number
-        self._owners: list[Any] = []
+        self._owners: list[Any] = []  # while they live, no other array takes their addresses
 
     def launch(
         self,
@@ -134,10 +135,15 @@ def _misalign(array: Array, start: int) -> int:
     return (start - array.storage) % 256  # an allocation starts at a multiple of 256 on a GPU
 
 
+_emulations: weakref.WeakKeyDictionary[Any, tuple[list, list]] = weakref.WeakKeyDictionary()
+
+
 class _Emulating(Session):
     def __init__(self, emulation: Emulation, names: Mapping[str, Any] | None) -> None:
         super().__init__(names)
         self.emulation = emulation
+        # What earlier sessions placed on this emulation is where it was.
+        self._placed, self._owners = _emulations.setdefault(emulation, ([], []))
 
     def add(self, array: Array, start: int, end: int, name: str | None) -> int:
         if array.on_gpu:
