@@ -13,6 +13,7 @@ import importlib
 import sys
 
 from labkit.errors import LabkitError
+from labkit.kernels import numba_host
 
 _HOMES = {
     "Profile": "labkit.profiling",
@@ -55,4 +56,5 @@ def _register_magics() -> None:
         load_ipython_extension(shell)
 
 
+numba_host.install()
 _register_magics()

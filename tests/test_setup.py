@@ -121,7 +121,7 @@ def python(code: str) -> str:
 
 
 def test_import_is_light():
-    heavy = ("torch", "numba", "pandas", "plotly", "numpy", "IPython")
+    heavy = ("torch", "numba", "pandas", "plotly", "IPython")
     seconds = min(
         float(
             python(
