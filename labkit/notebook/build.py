@@ -180,6 +180,8 @@ def _cell(
         source = _filled(source, "numba", solved, where)
     new = nbformat.v4.new_markdown_cell if cell.cell_type == "markdown" else nbformat.v4.new_code_cell
     out = new(source, id=ident)
+    if "jupyter" in cell.metadata:  # {"source_hidden": true} folds code that is not the point
+        out.metadata["jupyter"] = cell.metadata["jupyter"]
     if role and not shown:
         out.metadata.update(_grading(role, ident, cell, where))
     return out

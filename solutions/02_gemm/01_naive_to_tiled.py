@@ -81,7 +81,7 @@ warp = np.zeros((16, 16), np.int32)
 lane = np.zeros((16, 16), np.int32)
 who_am_i[1, (16, 16)](warp, lane)  # [how many blocks, the shape of a block]
 
-# %%
+# %% jupyter={"source_hidden": true}
 import plotly.graph_objects as go
 
 figure = go.Figure(
@@ -99,7 +99,7 @@ figure
 # So **a warp is two rows of the block**: `threadIdx.x` runs fastest. Keep this picture in mind; all
 # that follows depends on it.
 
-# %%
+# %% solved_only=true
 assert (warp[0] == 0).all() and (warp[1] == 0).all() and (warp[2] == 1).all()
 assert (lane[1] == np.arange(16, 32)).all()
 
@@ -172,7 +172,7 @@ p_naive
 print(f"{p_naive[PER_REQUEST]} sectors per load request ({p_naive.origin})")
 print(f"{2 * p_naive[FMA]:.0f} FLOP executed, {gemm.flops(shape)} needed")
 
-# %%
+# %% solved_only=true
 assert 2 * p_naive[FMA] == gemm.flops(shape)
 
 # %% [markdown]
@@ -291,11 +291,9 @@ lk.plots.access_map(p_coalesced, "B")
 # The requests are as many as before, and the arithmetic is the same; each request needs fewer
 # sectors.
 
-# %%
+# %% solved_only=true
 assert p_coalesced[REQUESTS] == p_naive[REQUESTS] and p_coalesced[FMA] == p_naive[FMA]
 assert p_coalesced[PER_REQUEST] < p_naive[PER_REQUEST]
-
-# %% solved_only=true
 assert p_coalesced[PER_REQUEST] == 2
 
 # %% [markdown]
@@ -434,7 +432,7 @@ print(f"{p_coalesced[REQUESTS] / p_tile[REQUESTS]:g} times fewer global load req
 print(f"{p_coalesced[SECTORS] / p_tile[SECTORS]:g} times fewer sectors")
 print(f"{p_tile[SHARED]:.0f} wavefronts of shared loads, {p_coalesced[SHARED]:.0f} before")
 
-# %%
+# %% solved_only=true
 assert p_tile[REQUESTS] < p_coalesced[REQUESTS] and p_tile[SECTORS] < p_coalesced[SECTORS]
 assert p_tile[SHARED] > 0 and p_coalesced[SHARED] == 0
 assert p_tile[FMA] == p_coalesced[FMA]
@@ -455,10 +453,8 @@ broken.write_text(smem_tile.source.replace("cuda.syncthreads()", "pass", 1))
 no_barrier = smem_tile.load(broken).check()
 no_barrier
 
-# %%
-assert not no_barrier.passed
-
 # %% solved_only=true
+assert not no_barrier.passed
 assert no_barrier.failures[0].kind in ("race", "uninitialized")
 
 # %% [markdown]
@@ -492,7 +488,7 @@ gemm["smem_tile", "cuda"].check()
 # Everything that you measured, on one page. Bytes are sectors times 32; FLOP per byte says how much
 # work was done for each byte that came from global memory.
 
-# %%
+# %% jupyter={"source_hidden": true}
 import pandas as pd
 
 profiles = {"naive": p_naive, "coalesced": p_coalesced, "smem_tile": p_tile}
@@ -515,7 +511,7 @@ page["you predicted"] = [
 ]
 page
 
-# %%
+# %% jupyter={"source_hidden": true}
 go.Figure(
     go.Bar(x=page["bytes loaded"], y=page.index, orientation="h", texttemplate="%{x:,.0f} bytes",
            marker_color=["#c6dbef", "#6baed6", "#2171b5"])
@@ -531,7 +527,7 @@ go.Figure(
 least = 4 * (shape["M"] * shape["K"] + shape["K"] * shape["N"])
 print(f"{least:,} bytes; your tiled kernel loads {page['bytes loaded']['smem_tile'] / least:g} times that.")
 
-# %%
+# %% solved_only=true
 assert page["bytes loaded"].is_monotonic_decreasing
 assert page["FLOP per byte loaded"].is_monotonic_increasing
 assert page["bytes loaded"]["smem_tile"] >= least
