@@ -152,4 +152,7 @@ def evaluate(node: ast.expr, names: Mapping[str, Any] | Callable[[str], Any], wh
             return (min if at.func.id == "min" else max)(a, b)
         raise fail("only integers, names, parentheses, min, max and C's arithmetic may stand here", at)
 
-    return walk(node)
+    try:
+        return walk(node)
+    except RecursionError:
+        raise KernelError(f"{where}: the expression is nested too deeply.") from None

@@ -120,6 +120,9 @@ def _expected(names: Signature | None) -> str:
     return f"launch({', '.join([out, *names.inputs, *options])})"
 
 
+_LABKIT = str(Path(__file__).parents[1]) + os.sep
+
+
 class _errors_of:
     """Errors that arise in the file inside become KernelErrors that point at its line."""
 
@@ -132,16 +135,21 @@ class _errors_of:
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if not isinstance(error, Exception) and kind is not SystemExit:
             return
-        line = None
+        line, ours = None, False
         while traceback is not None:
-            if traceback.tb_frame.f_code.co_filename == self.path:
-                line = traceback.tb_lineno
+            file = traceback.tb_frame.f_code.co_filename
+            if file == self.path:
+                line, ours = traceback.tb_lineno, False
+            elif file.startswith(_LABKIT) and file != __file__:
+                ours = True
             traceback = traceback.tb_next
         if isinstance(error, LabkitError):
             text = str(error)
             if line is None or f"{os.path.basename(self.path)}" in text or getattr(error, "kind", None):
                 return  # it names its place already
             raise KernelError(f"{self.path}:{line}: {text}") from error
+        if ours:
+            return  # a bug of labkit's, not of the file's
         what = " ".join(str(error).split()) or "no message"
         where = f"{self.path}:{line}" if line else self.path
         raise KernelError(f"{where}: {type(error).__name__}: {what.rstrip('.')}.") from error
