@@ -181,6 +181,12 @@ def test_ids_are_valid_unique_and_stay_when_another_section_changes(project):
     assert [ident for ident in _cells(project) if ident != "title--code-2"] == before
 
 
+def test_code_may_be_folded(project):
+    folded = MASTER.replace("# %%\nimport", '# %% jupyter={"source_hidden": true}\nimport')
+    _master(project).write_text(folded)
+    assert _cells(project)["title--code-1"].metadata["jupyter"] == {"source_hidden": True}
+
+
 def test_a_given_kernel_is_whole_and_not_handed_in(project):
     _master(project).write_text(MASTER.replace('kernel="toy/one"', 'kernel="toy/one" given=true'))
     cell = _cells(project)["toy--one--numba"]
