@@ -39,7 +39,6 @@ class Buffer:
     strides: tuple[int, ...]
     base: int
     symbol: bool = False
-    writable: bool = True
     views: dict = field(default_factory=dict, repr=False)
 
     @property
@@ -63,12 +62,14 @@ class Buffer:
             index[k], element = divmod(element, stride)
         return tuple(index) if element == 0 and self.shape else None
 
-    def view(self, dtype: np.dtype) -> np.ndarray:
-        """The data as whole elements of `dtype`, in place; a tail of odd bytes is left out."""
+    def view(self, dtype: np.dtype) -> tuple[np.ndarray, int]:
+        """The elements of `dtype` at aligned addresses, in place, and the first one's address."""
         found = self.views.get(dtype)
         if found is None:
             size = dtype.itemsize
-            found = self.data[: len(self.data) // size * size].view(dtype)
+            start = -self.base % size
+            count = max(len(self.data) - start, 0) // size
+            found = self.data[start : start + count * size].view(dtype), self.base + start
             self.views[dtype] = found
         return found
 
@@ -89,7 +90,6 @@ class Memory:
         strides: tuple[int, ...] | None = None,
         misalign: int = 0,
         symbol: bool = False,
-        writable: bool = True,
     ) -> int:
         """Map the bytes of `array` (uint8, one dimension, used in place); returns its number.
 
@@ -117,7 +117,6 @@ class Memory:
                 tuple(strides),
                 ((number + 1) << WINDOW_BITS) + misalign,
                 symbol,
-                writable,
             )
         )
         return number

@@ -1,0 +1,2100 @@
+"""The interpreter: PTX on numpy arrays, one array per register over all threads of many blocks.
+
+A chunk of blocks runs at a time, in lock step: always the group of threads with the smallest
+program counter, so that groups meet again where their paths do. Registers are never changed in
+place: a write makes a new array, and a value that is the same for all threads stays one number.
+Threads that wait elsewhere keep their values only in the registers that they still read
+(liveness), the rest is written for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from labkit.emulator import ops
+from labkit.emulator.faults import KernelFault
+from labkit.emulator.launch import Launch, Pointer
+from labkit.emulator.memory import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_BITS,
+    Memory,
+)
+from labkit.emulator.ops import DTYPES, Unsupported, pick
+from labkit.emulator.ptx import (
+    SIZES,
+    Addr,
+    Imm,
+    Instruction,
+    Label,
+    Not,
+    Pair,
+    Program,
+    Reg,
+    Sink,
+    Special,
+    Sym,
+    Variable,
+    Vec,
+    parse,
+)
+from labkit.emulator.races import Conflict, Shadow
+
+END = 1 << 60
+STUCK_STEPS = 100_000
+QUANTUM = 2_000
+
+s64, u32, u64 = np.int64, np.uint32, np.uint64
+
+
+class Emulation:
+    """A device made of numpy: its memory, and the checks and counters of its launches.
+
+    `max_steps` bounds the instructions of one chunk of blocks; beyond it the launch ends with a
+    KernelFault of kind "no_progress". `chunk_threads` is about how many threads run at a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        sanitize: bool = True,
+        counters: object | None = None,
+        trace: object | None = None,
+        max_steps: int = 5_000_000,
+        chunk_threads: int = 16_384,
+    ) -> None:
+        self.sanitize = sanitize
+        self.counters = counters
+        self.trace = trace
+        self.max_steps = max_steps
+        self.chunk_threads = chunk_threads
+        self.memory = Memory()
+        self._symbols: dict[tuple[int, str], int] = {}
+
+    def run(self, launch: Launch) -> None:
+        """Run one launch to its end; raises KernelFault where the kernel does wrong."""
+        program = parse(launch.ptx).program(launch.entry)
+        machine = _Machine(self, launch, program)
+        with np.errstate(all="ignore"):
+            if self.counters is not None:
+                self.counters.begin(launch, program.instructions)
+            machine.run()
+            if self.counters is not None:
+                self.counters.end()
+
+    def symbol(self, program: Program, variable: Variable) -> int:
+        """The address of a module's `.global` or `.const` variable, made at its first use."""
+        key = (program.module.key, variable.name)
+        if key not in self._symbols:
+            dtype = variable.type if variable.type[0] in "us" else "b" + variable.type[1:]
+            dtype = f"{'u' if dtype[0] == 'b' else dtype[0].replace('s', 'i')}{int(dtype[1:]) // 8}"
+            if variable.type in ("f32", "f64"):
+                dtype = "f4" if variable.type == "f32" else "f8"
+            data = np.zeros(variable.size, np.uint8)
+            number = self.memory.add(
+                data, name=_pretty(variable.name), dtype=dtype, shape=(variable.count,), symbol=True
+            )
+            self._symbols[key] = self.memory.buffers[number].base
+            if variable.data is not None:
+                data[:] = np.frombuffer(variable.data, np.uint8)
+            for at, name, addend in variable.relocations:
+                target = program.module.variables[name]
+                address = self.symbol(program, target) + addend
+                data[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
+        return self._symbols[key]
+
+
+def _pretty(name: str) -> str:
+    """A variable's name as its author wrote it (`_ZZ1kE4tile` is `tile`)."""
+    name = name.split("@")[0]
+    if name.startswith("_Z"):
+        for at in range(len(name) - 1, 1, -1):
+            digits = name[2:at].rpartition("E")[2]
+            if digits.isdigit() and int(digits) == len(name) - at:
+                return name[at:]
+    return name
+
+
+# ---------------------------------------------------------------------------- threads
+
+
+class Mask:
+    """A set of threads of the chunk.
+
+    `where` is the bool array, `bits` None for all valid threads, `lanes` None only where there are
+    no padding lanes either. `threads` counts them, `warps` the warps with any, `index` lists the
+    lanes' numbers.
+    """
+
+    __slots__ = ("where", "bits", "lanes", "threads", "warps", "index")
+
+    def __init__(self, where: np.ndarray, valid: int) -> None:
+        self.where = where
+        self.index = np.flatnonzero(where)
+        self.threads = len(self.index)
+        self.bits = None if self.threads == valid else where
+        self.lanes = None if self.threads == len(where) else where
+        self.warps = int(np.count_nonzero(where.reshape(-1, 32).any(axis=1)))
+
+
+class Chunk:
+    """Some consecutive blocks that run together, a block's threads padded to whole warps."""
+
+    def __init__(self, launch: Launch, first_block: int, blocks: int) -> None:
+        x, y, z = launch.block
+        threads = x * y * z
+        self.first_block = first_block
+        self.blocks = blocks
+        self.warps_per_block = -(-threads // 32)
+        self.stride = self.warps_per_block * 32
+        self.block_threads = threads
+        self.lanes = blocks * self.stride
+        self.valid = np.tile(np.arange(self.stride) < threads, blocks)
+
+
+class _Machine:
+    """One launch under way."""
+
+    def __init__(self, emulation: Emulation, launch: Launch, program: Program) -> None:
+        self.emulation = emulation
+        self.launch = launch
+        self.program = program
+        self.memory = emulation.memory
+        self.sanitize = emulation.sanitize
+        self.counters = emulation.counters
+        self.trace = emulation.trace
+        if program.steps is None:
+            program.steps = _Compiler(program).run()
+        self.code = program.steps
+        self.steps = self.code.steps
+        self.params = self._params()
+        self.shared_bytes = program.shared_size + launch.shared
+        self.shared_stride = -(-max(self.shared_bytes, 1) // 16) * 16
+        self.local_stride = -(-max(program.local_size, 1) // 16) * 16
+        self.registers = self._registers()
+        self.watch = self.counters is not None or self.trace is not None
+
+    # ---- set-up
+
+    def fault(
+        self, kind: str, message: str, mend: str = "", *, pc: int | None = None, **where: object
+    ) -> KernelFault:
+        """A fault at instruction `pc` of this kernel."""
+        file = line = inner = None
+        if pc is not None:
+            instruction = self.program.instructions[pc]
+            file, line, inner = instruction.file, instruction.line, instruction.inner
+        return KernelFault(
+            kind, message, mend,
+            kernel=self.program.kernel, file=file, line=line, inner=inner, **where,
+        )  # fmt: skip
+
+    def _params(self) -> np.ndarray:
+        launch, program = self.launch, self.program
+        if len(launch.params) != len(program.params):
+            raise self.fault(
+                "launch",
+                f"it takes {len(program.params)} parameters and was given {len(launch.params)}",
+            )
+        block = np.zeros(-(-max(program.param_size, 1) // 16) * 16, np.uint8)
+        for param, value in zip(program.params, launch.params):
+            if isinstance(value, Pointer):
+                address = self.memory.buffers[value.buffer].base + value.offset
+                value = address.to_bytes(8, "little")
+            if len(value) != param.size:
+                raise self.fault(
+                    "launch", f"parameter {param.name} has {param.size} bytes, not {len(value)}"
+                )
+            block[param.offset : param.offset + param.size] = np.frombuffer(value, np.uint8)
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        if min(*launch.grid, *launch.block) < 1 or threads > 1024 or launch.block[2] > 64:
+            raise self.fault(
+                "launch",
+                f"grid {launch.grid} with blocks of {launch.block} cannot be launched",
+                "A block has 1 to 1024 threads, at most 64 along z, and no extent is 0.",
+            )
+        if program.shared_size + launch.shared > 232_448:
+            raise self.fault(
+                "launch",
+                f"it wants {program.shared_size + launch.shared} bytes of shared memory",
+                "A block has at most 232448 (227 KB).",
+            )
+        return block
+
+    def _registers(self) -> list:
+        values: list = [DTYPES[r.type].type(0) for r in self.program.registers]
+        for constant in self.code.constants:
+            if isinstance(constant, Sym):
+                values.append(u64(self.address_of(constant)))
+            elif isinstance(constant, str):
+                values.append(None)
+            else:
+                values.append(constant)
+        return values
+
+    def address_of(self, symbol: Sym) -> int:
+        """The address of a variable in its own space."""
+        variable = symbol.variable
+        if variable.space == "shared":
+            base = self.program.shared[variable.name][1]
+        elif variable.space == "local":
+            base = self.program.local[variable.name][1]
+        elif variable.space == "param":
+            base = next(p.offset for p in self.program.params if p.name == variable.name)
+        else:
+            base = self.emulation.symbol(self.program, variable)
+        return base + symbol.offset
+
+    # ---- chunks
+
+    def run(self) -> None:
+        grid = self.launch.grid
+        total = grid[0] * grid[1] * grid[2]
+        x, y, z = self.launch.block
+        stride = -(-(x * y * z) // 32) * 32
+        blocks = max(1, self.emulation.chunk_threads // stride)
+        for first in range(0, total, blocks):
+            self.start(Chunk(self.launch, first, min(blocks, total - first)))
+            self.loop()
+
+    def start(self, chunk: Chunk) -> None:
+        self.chunk = chunk
+        n = chunk.lanes
+        self.masks: dict[bytes, Mask] = {}
+        self.full = Mask(chunk.valid, chunk.blocks * chunk.block_threads)
+        self.live = self.full
+        self.nobody = self.mask(np.zeros(n, bool))
+        self.exit_pc = np.full(n, -1, np.int64)
+        self.pending: dict[int, Mask] = {}
+        self.waiting: dict[int, Mask] = {}
+        self.arrived: dict[int, np.ndarray] = {}
+        self.barrier_number: dict[int, int] = {}
+        self.needed = 0
+        self.limit = END
+        self.memo: list = [None] * len(self.steps)
+        self.address_memo: list = [None] * len(self.steps)
+        self.R = list(self.registers)
+        self.taken = 0
+        block = np.repeat(np.arange(chunk.blocks), chunk.stride)
+        single = chunk.blocks == 1
+        self.block_of = block
+        self.shared_base = s64(0) if single else block * self.shared_stride
+        self.shared = None
+        if self.shared_bytes:
+            self.shared = np.zeros(chunk.blocks * self.shared_stride, np.uint8)
+        self.local = None
+        if self.program.local_size:
+            self.local = np.zeros(n * self.local_stride, np.uint8)
+        self.local_base = np.arange(n) * self.local_stride
+        self.views: dict[tuple[str, np.dtype], np.ndarray] = {}
+        self.shadow = None
+        if self.sanitize and self.shared_bytes:
+            self.shadow = Shadow(
+                len(self.shared), self.code.granule, n, chunk.valid
+            )
+        self._specials(chunk, block)
+
+    def _specials(self, chunk: Chunk, block: np.ndarray) -> None:
+        launch = self.launch
+        lane = np.tile(np.arange(chunk.stride), chunk.blocks)
+        tid = self.thread_of(lane)
+        ctaid = self.coordinates(chunk.first_block + block)
+        here = {"laneid": lane % 32, "warpid": lane // 32, "smid": 0, "nsmid": 132, "gridid": 0}
+        here["nwarpid"] = chunk.warps_per_block
+        here["clock_hi"] = 0
+        for k, axis in enumerate("xyz"):
+            here[f"tid.{axis}"] = tid[k]
+            here[f"ntid.{axis}"] = launch.block[k]
+            here[f"ctaid.{axis}"] = ctaid[k]
+            here[f"nctaid.{axis}"] = launch.grid[k]
+            here[f"cluster_ctaid.{axis}"] = 0
+            here[f"cluster_nctaid.{axis}"] = 1
+            here[f"clusterid.{axis}"] = ctaid[k]
+            here[f"nclusterid.{axis}"] = launch.grid[k]
+        bit = u32(1) << (lane % 32).astype(u32)
+        here["lanemask_eq"] = bit
+        here["lanemask_lt"] = bit - u32(1)
+        here["lanemask_le"] = bit | (bit - u32(1))
+        here["lanemask_gt"] = ~(bit | (bit - u32(1)))
+        here["lanemask_ge"] = ~(bit - u32(1))
+        here["dynamic_smem_size"] = launch.shared
+        here["total_smem_size"] = self.shared_bytes
+        here["is_explicit_cluster"] = 0
+        here["cluster_ctarank"] = 0
+        here["cluster_nctarank"] = 1
+        first = len(self.program.registers)
+        for k, constant in enumerate(self.code.constants):
+            if isinstance(constant, str) and constant in here:
+                value = np.asarray(here[constant]).astype(u32)
+                if value.ndim and (value == value[0]).all():
+                    value = value[0]
+                self.R[first + k] = value if np.ndim(value) else u32(value)
+            elif isinstance(constant, str):
+                self.R[first + k] = u32(0)
+
+    def thread_of(self, lane: np.ndarray | int) -> tuple:
+        """(x, y, z) of lane numbers within a block."""
+        x, y, _ = self.launch.block
+        return lane % x, lane // x % y, lane // (x * y)
+
+    def coordinates(self, block: np.ndarray | int) -> tuple:
+        """(x, y, z) of linear block numbers."""
+        x, y, _ = self.launch.grid
+        return block % x, block // x % y, block // (x * y)
+
+    def who(self, lane: int) -> dict:
+        """Thread and block of a lane, for faults."""
+        thread = self.thread_of(lane % self.chunk.stride)
+        block = self.coordinates(self.chunk.first_block + lane // self.chunk.stride)
+        return {"thread": tuple(map(int, thread)), "block": tuple(map(int, block))}
+
+    # ---- masks
+
+    def mask(self, bits: np.ndarray) -> Mask:
+        """The Mask of a bool array (padding lanes False); equal sets give the same object."""
+        key = np.packbits(bits).tobytes()
+        found = self.masks.get(key)
+        if found is None:
+            found = Mask(bits, self.full.threads)
+            if found.bits is None:
+                return self.full
+            if len(self.masks) > 4096:
+                self.masks.clear()
+            self.masks[key] = found
+        return found
+
+    def union(self, a: Mask, b: Mask) -> Mask:
+        if a.threads + b.threads == self.live.threads:
+            return self.live
+        return self.mask(a.lanes | b.lanes)
+
+    def narrow(self, mask: Mask, predicate: np.ndarray) -> Mask:
+        """The lanes of `mask` where `predicate` holds."""
+        bits = predicate if mask.lanes is None else predicate & mask.lanes
+        count = int(np.count_nonzero(bits))
+        if count == mask.threads:
+            return mask
+        return self.mask(bits)
+
+    def without(self, mask: Mask, gone: Mask) -> Mask:
+        """The lanes of `mask` that are not in `gone`, a part of it."""
+        bits = ~gone.lanes if mask.lanes is None else mask.lanes & ~gone.lanes
+        return self.mask(bits)
+
+    # ---- the loop
+
+    def loop(self) -> None:
+        steps, plain, counters = self.steps, self.code.plain, self.counters
+        pc, mask, taken, since, fair = 0, self.full, 0, 0, 0
+        patience = STUCK_STEPS
+        max_steps = self.emulation.max_steps
+        while True:
+            if pc >= self.limit:
+                if pc in self.pending:
+                    mask = self.union(mask, self.pending.pop(pc))
+                    self.refresh()
+                    since = fair = 0
+                elif not fair:
+                    self.pending[pc] = mask
+                    pc, mask = self.next_group()
+                    since = 0
+            taken += 1
+            since += 1
+            if fair:
+                fair -= 1
+                if not fair and self.pending:
+                    pc, mask, fair = self.other_group(pc, mask)
+            elif since > patience:
+                # One group may spin for what another has yet to do: give each a turn.
+                since = 0
+                if self.pending:
+                    patience = QUANTUM
+                    pc, mask, fair = self.other_group(pc, mask)
+            if counters is not None and plain[pc]:
+                counters.executed(pc, mask, mask)
+            self.taken = taken
+            went = steps[pc](self, mask)
+            if went is None:
+                pc += 1
+            elif went >= 0:
+                pc = went
+            else:
+                group = self.next_group()
+                if group is None:
+                    return
+                pc, mask = group
+                since = fair = 0
+            if taken > max_steps:
+                raise self.no_progress(pc, mask)
+
+    def refresh(self) -> None:
+        """The pending and waiting groups have changed."""
+        self.limit = min(self.pending) if self.pending else END
+        needed = 0
+        live_in = self.code.live_in
+        for pc in self.pending:
+            needed |= live_in[pc]
+        for pc in self.waiting:
+            needed |= live_in[pc + 1] if pc + 1 < len(live_in) else 0
+        self.needed = needed
+
+    def push(self, pc: int, mask: Mask) -> None:
+        other = self.pending.get(pc)
+        self.pending[pc] = mask if other is None else self.union(mask, other)
+
+    def next_group(self) -> tuple[int, Mask] | None:
+        """The group with the smallest program counter, or None when the chunk has ended."""
+        while not self.pending:
+            if not self.waiting:
+                return None
+            self.stuck()
+        pc = min(self.pending)
+        mask = self.pending.pop(pc)
+        self.refresh()
+        return pc, mask
+
+    def other_group(self, pc: int, mask: Mask) -> tuple[int, Mask, int]:
+        """Put this group aside for the one behind it, in turn."""
+        later = [p for p in self.pending if p > pc]
+        chosen = min(later) if later else min(self.pending)
+        self.push(pc, mask)
+        mask = self.pending.pop(chosen)
+        self.refresh()
+        return chosen, mask, QUANTUM
+
+    def no_progress(self, pc: int, mask: Mask) -> KernelFault:
+        pcs = [pc]
+        instruction = self.program.instructions[pc]
+        lines = {self.program.instructions[p].line for p in pcs}
+        return self.fault(
+            "no_progress",
+            f"{mask.threads} threads still run here after {self.taken} instructions"
+            + (f" (at {instruction.text})" if None in lines else ""),
+            "Look for a loop whose end never comes, or a wait for a thread or block that cannot"
+            " run; raise max_steps if the kernel is only long.",
+            pc=pc,
+            **self.who(int(mask.index[0])),
+        )
+
+    def set(self, slot: int, value: object, mask: Mask) -> None:
+        """Write a register for the lanes of the mask; others keep it if they still need it."""
+        if mask.lanes is not None and self.needed >> slot & 1:
+            value = np.where(mask.lanes, value, self.R[slot])
+        self.R[slot] = value
+
+    def put(self, write: tuple[int, Callable | None] | None, value: object, mask: Mask) -> None:
+        """Write a destination, if there is one."""
+        if write is not None:
+            slot, convert = write
+            self.set(slot, value if convert is None else convert(value), mask)
+
+    def narrow_by(self, mask: Mask, predicate: object, wanted: bool) -> Mask | None:
+        """The lanes of the mask whose predicate is as wanted; None if there are none."""
+        if not isinstance(predicate, np.ndarray):
+            return mask if bool(predicate) is wanted else None
+        on = self.narrow(mask, predicate if wanted else ~predicate)
+        return on if on.threads else None
+
+    def members(self, mask: Mask, members: tuple[int, Callable | None]) -> np.ndarray:
+        """Lanes that take part in a warp operation: active, and named by its member mask."""
+        slot, get = members
+        names = self.R[slot] if get is None else get(self.R[slot])
+        if not isinstance(names, np.ndarray) and names == u32(0xFFFFFFFF):
+            return mask.where
+        lane = np.arange(self.chunk.lanes, dtype=u32) & u32(31)
+        return mask.where & ((np.broadcast_to(names, lane.shape) >> lane) & u32(1)).astype(bool)
+
+    # ---- ends and barriers
+
+    def exit(self, mask: Mask, pc: int) -> None:
+        self.exit_pc[mask.index] = pc
+        if mask.threads == self.live.threads:
+            self.live = self.nobody
+        else:
+            self.live = self.without(self.live, mask)
+
+    def sync(self, mask: Mask) -> None:
+        """Order the shared accesses of these lanes."""
+        if self.shadow is not None:
+            whole = mask is self.live or mask is self.full
+            self.shadow.sync(None if whole else mask.lanes)
+
+    def per_block(self, mask: Mask) -> np.ndarray:
+        """Threads of the mask in each block."""
+        if mask is self.full:
+            return np.full(self.chunk.blocks, self.chunk.block_threads)
+        return np.count_nonzero(mask.lanes.reshape(self.chunk.blocks, -1), axis=1)
+
+    def sync_warp(self, mask: Mask) -> None:
+        """`bar.warp.sync`: orders what these lanes have done."""
+        if self.shadow is not None:
+            self.shadow.sync(mask.where)
+
+    def split(self, pc: int, mask: Mask, value: np.ndarray) -> int:
+        """Come here again in groups for which `value` is the same."""
+        groups = [self.narrow(mask, value == k) for k in np.unique(value[mask.index])]
+        for group in groups:
+            went = self.steps[pc](self, group)
+            if went is None:
+                self.push(pc + 1, group)
+        self.refresh()
+        return -1
+
+    def reduce_block(
+        self,
+        pc: int,
+        mask: Mask,
+        predicate: tuple[int, Callable | None],
+        how: str,
+        target: tuple[int, Callable | None] | None,
+    ) -> None:
+        """`bar.red`: every thread of a block gets the reduction over all of its threads."""
+        if mask is not self.full:
+            whole = self.per_block(mask)
+            if not ((whole == self.chunk.block_threads) | (whole == 0)).all():
+                raise self.fault(
+                    "unsupported",
+                    "threads reach a reducing barrier (syncthreads_count, _and, _or) at different"
+                    " times",
+                    "Take it out of the branch.",
+                    pc=pc,
+                )
+        slot, get = predicate
+        p = self.R[slot] if get is None else get(self.R[slot])
+        p = np.broadcast_to(p, mask.where.shape)
+        blocks = self.chunk.blocks
+        if how == "and":
+            result = (p | ~mask.where).reshape(blocks, -1).all(axis=1)
+        else:
+            result = np.count_nonzero((p & mask.where).reshape(blocks, -1), axis=1).astype(u32)
+            if how == "or":
+                result = result != 0
+        self.put(target, np.repeat(result, self.chunk.stride), mask)
+
+    def barrier(self, pc: int, mask: Mask, number: int, count: int | None) -> int | None:
+        """`mask` arrives; None if it may all go on at once, -1 if groups have been made."""
+        chunk = self.chunk
+        if count is not None and count < chunk.stride:
+            return self.counted_barrier(pc, mask, number, count)
+        if not self.waiting:
+            here = self.per_block(mask)
+            if mask is self.full or ((here == chunk.block_threads) | (here == 0)).all():
+                self.sync(mask)
+                return None
+        self.barrier_number[pc] = number
+        mine = self.waiting.pop(pc, None)
+        mine = mask if mine is None else self.union(mine, mask)
+        done = self.per_block(mine) == chunk.block_threads
+        if done.any():
+            released = self.mask(np.repeat(done, chunk.stride) & mine.where)
+            self.sync(released)
+            self.push(pc + 1, released)
+            if released.threads == mine.threads:
+                mine = None
+            else:
+                mine = self.without(mine, released)
+        if mine is not None:
+            self.waiting[pc] = mine
+        self.refresh()
+        return -1
+
+    def counted_barrier(self, pc: int, mask: Mask, number: int, count: int) -> int:
+        """A barrier for `count` threads: whoever comes first, by its number."""
+        mine = self.waiting.pop(pc, None)
+        self.waiting[pc] = mask if mine is None else self.union(mine, mask)
+        self.barrier_number[pc] = number
+        self.release_counted(number, count)
+        self.refresh()
+        return -1
+
+    def warp_threads(self, lanes: np.ndarray) -> np.ndarray:
+        """Threads per block as barriers count them: a whole warp is 32, even if it is short."""
+        chunk = self.chunk
+        mine = np.count_nonzero(lanes.reshape(-1, 32), axis=1)
+        all_of = np.count_nonzero(chunk.valid.reshape(-1, 32), axis=1)
+        return np.where(mine == all_of, 32, mine).reshape(chunk.blocks, -1).sum(axis=1)
+
+    def release_counted(self, number: int, count: int) -> None:
+        chunk = self.chunk
+        users = [p for p in self.waiting if self.barrier_number[p] == number]
+        lanes = np.zeros(chunk.lanes, bool)
+        for p in users:
+            lanes |= self.waiting[p].where
+        arrived = self.arrived.get(number, np.zeros(chunk.lanes, bool))
+        done = self.warp_threads(lanes) + self.warp_threads(arrived) >= count
+        if not done.any():
+            return
+        where = np.repeat(done, chunk.stride)
+        self.sync(self.mask((lanes | arrived) & where))
+        self.arrived[number] = arrived & ~where
+        for p in users:
+            group = self.waiting.pop(p)
+            released = self.narrow(group, where)
+            if released.threads:
+                self.push(p + 1, released)
+            if released.threads < group.threads:
+                self.waiting[p] = self.without(group, released)
+
+    def arrive(self, mask: Mask, number: int, count: int) -> None:
+        """`bar.arrive`: counts, and does not wait."""
+        before = self.arrived.get(number, np.zeros(self.chunk.lanes, bool))
+        self.arrived[number] = before | mask.where
+        self.release_counted(number, count)
+        self.refresh()
+
+    def stuck(self) -> None:
+        """Nobody can run and some wait at a barrier."""
+        if not self.sanitize:
+            # The hardware lets the rest of a block pass once the others have exited.
+            chunk = self.chunk
+            waiting = np.zeros(chunk.lanes, bool)
+            for group in self.waiting.values():
+                waiting |= group.where
+            self.sync(self.mask(waiting))
+            for pc, group in self.waiting.items():
+                self.push(pc + 1, group)
+            self.waiting = {}
+            self.refresh()
+            return
+        pc = min(self.waiting)
+        group = self.waiting[pc]
+        lane = int(group.index[0])
+        block = lane // self.chunk.stride
+        inside = slice(block * self.chunk.stride, (block + 1) * self.chunk.stride)
+        counts: dict[str, int] = {}
+        instructions = self.program.instructions
+        other_line = None
+        for p, other in self.waiting.items():
+            here = int(np.count_nonzero(other.where[inside]))
+            if p != pc and here:
+                other_line = instructions[p].line
+                text = f"wait at line {other_line}"
+                counts[text] = counts.get(text, 0) + here
+        left = self.exit_pc[inside]
+        for p in np.unique(left[left >= 0]):
+            line = instructions[p].line
+            other_line = other_line or line
+            text = f"have exited at line {line}"
+            counts[text] = counts.get(text, 0) + int(np.count_nonzero(left == p))
+        here = int(np.count_nonzero(group.where[inside]))
+        rest = " and ".join(f"{n} {text}" for text, n in counts.items())
+        who = self.who(lane)
+        raise self.fault(
+            "barrier",
+            f"the barrier is reached by {here} of {self.chunk.block_threads} threads of block"
+            f" {who['block']}; {rest or 'the others never come'}",
+            "Every thread of a block must reach the same barrier: take it out of the branch, and"
+            " guard only the loads and stores.",
+            pc=pc,
+            other_line=other_line,
+            **who,
+        )
+
+    # ---- memory
+
+    def address(self, pc: int, slot: int, offset: int) -> object:
+        """Byte addresses as int64; the same object as long as the register is the same."""
+        base = self.R[slot]
+        memo = self.address_memo[pc]
+        if memo is not None and memo[0] is base:
+            return memo[1]
+        address = base.view(s64) if base.dtype.itemsize == 8 else base.astype(s64)
+        if offset:
+            address = address + s64(offset)
+        self.address_memo[pc] = (base, address)
+        return address
+
+    def view(self, space: str, dtype: np.dtype) -> np.ndarray:
+        found = self.views.get((space, dtype))
+        if found is None:
+            data = {"shared": self.shared, "local": self.local, "param": self.params}[space]
+            found = self.views[space, dtype] = data.view(dtype)
+        return found
+
+    def place(self, access: Access, address: object, mask: Mask) -> Place:
+        """Check an access and find its elements; remembered while addresses and mask stay."""
+        memo = self.memo[access.pc]
+        if memo is not None and memo.address is address and memo.mask is mask:
+            return memo
+        space = access.space
+        found = None
+        if space == "generic":
+            found = self._generic(access, address, mask)
+        elif space in ("global", "const"):
+            found = self._global(access, address, address, mask)
+        else:
+            found = self._window(access, space, address, address, mask)
+        self.memo[access.pc] = found
+        return found
+
+    def _active(self, address: object, mask: Mask) -> object:
+        """Addresses with those of idle lanes replaced by an active lane's."""
+        if mask.lanes is None or not isinstance(address, np.ndarray):
+            return address
+        return np.where(mask.lanes, address, address[mask.index[0]])
+
+    def _generic(self, access: Access, address: object, mask: Mask) -> Place:
+        active = self._active(address, mask)
+        low, high = int(np.min(active)), int(np.max(active))
+        for space, window in _WINDOWS:
+            if low >= window:
+                return self._window(access, space, address, active - s64(window), mask)
+            if high >= window:
+                raise self.fault(
+                    "unsupported",
+                    "threads of one instruction point into different memory spaces:"
+                    f" {access.instruction.text}",
+                    pc=access.pc,
+                )
+        return self._global(access, address, active, mask)
+
+    def _global(self, access: Access, address: object, at: object, mask: Mask) -> Place:
+        active = self._active(at, mask)
+        scalar = not isinstance(active, np.ndarray)
+        low, high = (int(active),) * 2 if scalar else (int(active.min()), int(active.max()))
+        either = low if scalar else int(np.bitwise_or.reduce(active))
+        buffers = self.memory.buffers
+        number = (low >> WINDOW_BITS) - 1
+        if 0 <= number < len(buffers):
+            buffer = buffers[number]
+            if low >= buffer.base and high + access.width <= buffer.base + len(buffer.data):
+                if either & (access.width - 1):
+                    raise self._misaligned(access, "global", active, mask)
+                view, origin = buffer.view(access.dtype)
+                index = (active - s64(origin)) >> s64(access.shift)
+                return Place(address, mask, "global", view, index)
+        return self._scattered(access, address, active, mask, either)
+
+    def _scattered(
+        self, access: Access, address: object, active: object, mask: Mask, either: int
+    ) -> Place:
+        """Addresses in several buffers, or outside of all."""
+        lanes = np.broadcast_to(active, (self.chunk.lanes,))
+        numbers = (lanes >> s64(WINDOW_BITS)) - 1
+        parts = []
+        for number in np.unique(numbers[mask.index]):
+            which = np.flatnonzero(numbers == number)
+            mine = lanes[which]
+            if not 0 <= number < len(self.memory.buffers):
+                raise self._outside(access, lanes, mask, numbers == number)
+            buffer = self.memory.buffers[number]
+            end = buffer.base + len(buffer.data)
+            wrong = (mine < buffer.base) | (mine + access.width > end)
+            if wrong.any():
+                bad = np.zeros(len(lanes), bool)
+                bad[which[wrong]] = True
+                raise self._outside(access, lanes, mask, bad)
+            view, origin = buffer.view(access.dtype)
+            parts.append((view, (mine - s64(origin)) >> s64(access.shift), which))
+        if either & (access.width - 1):
+            raise self._misaligned(access, "global", lanes, mask)
+        return Place(address, mask, "global", None, None, parts)
+
+    def _window(
+        self, access: Access, space: str, address: object, at: object, mask: Mask
+    ) -> Place:
+        """Shared, local and parameter memory: offsets into a window of fixed size."""
+        active = self._active(at, mask)
+        size, base = {
+            "shared": (self.shared_bytes, self.shared_base),
+            "local": (self.program.local_size, self.local_base),
+            "param": (self.program.param_size, s64(0)),
+        }[space]
+        scalar = not isinstance(active, np.ndarray)
+        low, high = (int(active),) * 2 if scalar else (int(active.min()), int(active.max()))
+        if low < 0 or high + access.width > size:
+            raise self._outside_window(access, space, active, mask, size)
+        either = low if scalar else int(np.bitwise_or.reduce(active))
+        if either & (access.width - 1):
+            raise self._misaligned(access, space, active, mask)
+        index = (active + base) >> s64(access.shift)
+        return Place(address, mask, space, self.view(space, access.dtype), index)
+
+    def _first(self, active: object, mask: Mask, bad: np.ndarray) -> int:
+        """The first lane of the mask where `bad` holds."""
+        bad = np.broadcast_to(bad, (self.chunk.lanes,))
+        return int(mask.index[np.argmax(bad[mask.index])])
+
+    def _outside(
+        self, access: Access, lanes: np.ndarray, mask: Mask, bad: np.ndarray
+    ) -> KernelFault:
+        lane = self._first(lanes, mask, bad)
+        address = int(lanes[lane])
+        who = self.who(lane)
+        buffer = self.memory.find(address)
+        index, what = None, self.memory.describe(address)
+        if buffer is not None:
+            offset = address - buffer.base
+            index = buffer.index(offset)
+            near = -len(buffer.data) - 4096 <= offset <= 2 * len(buffer.data) + 4096
+            if index is not None and near:
+                what = f"{buffer.name}[{', '.join(map(str, index))}], outside {buffer.label}"
+            if 0 <= offset < len(buffer.data):
+                what = f"{access.width} bytes at {self.memory.describe(address)}, over the end of"
+                what += f" {buffer.label}"
+        return self.fault(
+            "out_of_bounds",
+            f"thread {who['thread']} of block {who['block']} {access.verb} {what}",
+            "Check the index against the array's shape before the access.",
+            pc=access.pc,
+            address=address,
+            array=buffer.name if buffer else None,
+            index=index,
+            **who,
+        )
+
+    def _outside_window(
+        self, access: Access, space: str, active: object, mask: Mask, size: int
+    ) -> KernelFault:
+        active = np.broadcast_to(active, (self.chunk.lanes,))
+        lane = self._first(active, mask, (active < 0) | (active + access.width > size))
+        offset = int(active[lane])
+        who = self.who(lane)
+        name, index, label = self.variable(space, offset, access.element)
+        where = f"byte {offset} of {size} bytes of {space} memory"
+        if name:
+            where = f"{name}[{index}], outside {label}"
+        mend = f"Check the index against the {space} array's size"
+        if space == "shared":
+            mend += ", and the launch's dynamic shared memory in bytes"
+        return self.fault(
+            "out_of_bounds",
+            f"thread {who['thread']} of block {who['block']} {access.verb} {where}",
+            mend + ".",
+            pc=access.pc,
+            address=offset,
+            array=name or space,
+            index=(index,) if name else None,
+            **who,
+        )
+
+    def variable(self, space: str, offset: int, element: int) -> tuple[str | None, int, str]:
+        """The name of the shared or local array at an offset, the index, and `name[count]`."""
+        table = {"shared": self.program.shared, "local": self.program.local}.get(space, {})
+        before = [(at, k) for k, (_, at) in enumerate(table.values()) if at <= max(offset, 0)]
+        if not before:
+            return None, 0, ""
+        _, k = max(before)
+        variable, at = list(table.values())[k]
+        size = variable.size or self.launch.shared
+        name = _pretty(variable.name)
+        if name.startswith(("_cudapy_smem", "__local_depot")):
+            count = sum(1 for v, _ in table.values())
+            name = f"the {space} array" if count == 1 else f"{space} array {k + 1} of {count}"
+            name += f" (elements of {element} bytes)"
+        if offset >= at + size > at and k + 1 < len(table):
+            return None, 0, ""
+        return name, (offset - at) // element, f"{name}[{size // element}]"
+
+    def _misaligned(
+        self, access: Access, space: str, active: object, mask: Mask
+    ) -> KernelFault:
+        active = np.broadcast_to(active, (self.chunk.lanes,))
+        lane = self._first(active, mask, (active & s64(access.width - 1)) != 0)
+        address = int(active[lane])
+        who = self.who(lane)
+        array = index = None
+        where = f"offset {address} of {space} memory"
+        if space == "global":
+            buffer = self.memory.find(address)
+            where = self.memory.describe(address)
+            array = buffer.name if buffer else None
+            index = buffer.index(address - buffer.base) if buffer else None
+            if buffer and buffer.base % access.width:
+                where += f" (the array itself begins {buffer.base % 256} bytes off)"
+        return self.fault(
+            "misaligned",
+            f"thread {who['thread']} of block {who['block']} {access.verb} {access.width} bytes at"
+            f" {where}, which is not a multiple of {access.width} bytes",
+            "A vector access needs an address that is a multiple of its size.",
+            pc=access.pc,
+            address=address,
+            array=array,
+            index=index,
+            **who,
+        )
+
+    def gather(self, access: Access, place: Place, k: int) -> np.ndarray:
+        """Element k of a load that points into several buffers."""
+        out = np.zeros(self.chunk.lanes, access.dtype)
+        for view, index, which in place.parts:
+            out[which] = view[index + k]
+        return out
+
+    def scatter(self, access: Access, place: Place, values: list) -> None:
+        """A store into several buffers."""
+        mask = place.mask
+        for view, index, which in place.parts:
+            on = mask.where[which]
+            for k, value in enumerate(values):
+                if isinstance(value, np.ndarray):
+                    value = value[np.searchsorted(mask.index, which[on])]
+                view[index[on] + k] = value
+
+    def scattered_atomic(
+        self, how: str, place: Place, args: list[np.ndarray], want: bool
+    ) -> np.ndarray:
+        """An atomic on several buffers."""
+        mask = place.mask
+        out = np.zeros(mask.threads, place.parts[0][0].dtype)
+        for view, index, which in place.parts:
+            on = mask.where[which]
+            lanes = np.searchsorted(mask.index, which[on])
+            old = atomic(how, view, index[on], [a[lanes] for a in args], want=want)
+            if want:
+                out[lanes] = old
+        return out
+
+    # ---- shared memory under watch
+
+    def granules(self, access: Access, place: Place) -> tuple[np.ndarray, np.ndarray]:
+        """Granule numbers and lanes of a shared access, one entry per granule touched."""
+        if place.granules is None:
+            mask = place.mask
+            index = np.broadcast_to(place.index, (self.chunk.lanes,))[mask.index]
+            lanes = mask.index
+            each = access.width // self.shadow.granule
+            first = index << access.shift
+            first = first // self.shadow.granule
+            if each > 1:
+                first = (first[:, None] + np.arange(each)).ravel()
+                lanes = np.repeat(lanes, each)
+            place.granules = first, lanes
+        return place.granules
+
+    def watch_written(self, access: Access, place: Place) -> None:
+        """Somebody has written what is read; once seen, it stays so."""
+        if place.initialized:
+            return
+        shadow = self.shadow
+        if not shadow.all_written:
+            granules, lanes = self.granules(access, place)
+            blank = ~shadow.written[granules]
+            if blank.any():
+                k = int(np.argmax(blank))
+                raise self._uninitialized(access, int(lanes[k]), int(granules[k]))
+        place.initialized = True
+
+    def watch_read(self, access: Access, place: Place) -> None:
+        shadow = self.shadow
+        self.watch_written(access, place)
+        granules, lanes = self.granules(access, place)
+        conflict = shadow.read(granules, lanes, access.pc, atomic=access.volatile)
+        if conflict:
+            raise self._race(access, conflict)
+
+    def watch_write(
+        self, access: Access, place: Place, old: list | None, values: list, *, atomic: bool
+    ) -> None:
+        shadow = self.shadow
+        granules, lanes = self.granules(access, place)
+        each = access.width // shadow.granule
+        same = None
+        if old is not None:
+            equal = np.ones(len(lanes) // each, bool)
+            for before, value in zip(old, values):
+                equal &= _same_bits(before, value)
+            same = np.repeat(equal, each) if each > 1 else equal
+        conflict = shadow.write(
+            granules, lanes, access.pc, atomic=atomic, kind=access.verb, same=same
+        )
+        if conflict is None and not atomic:
+            winner = shadow.writer[granules]
+            twice = winner != lanes
+            if twice.any():
+                # Several threads of one instruction: harmless only if they store one value.
+                order = np.argsort(granules, kind="stable")
+                k = np.repeat(np.arange(len(lanes) // each), each)[order]
+                g = granules[order]
+                equal = np.ones(len(g) - 1, bool)
+                for value in values:
+                    v = np.broadcast_to(value, (len(lanes) // each,))[k]
+                    equal &= _same_bits(v[1:], v[:-1])
+                bad = (g[1:] == g[:-1]) & ~equal
+                if bad.any():
+                    j = int(np.argmax(bad))
+                    a, b = lanes[order[j + 1]], lanes[order[j]]
+                    conflict = Conflict(
+                        int(a), int(b), access.pc, access.verb, "writes", int(g[j])
+                    )
+        if conflict:
+            raise self._race(access, conflict)
+
+    def _spot(self, access: Access, granule: int) -> tuple[str, str | None, int]:
+        offset = granule * self.shadow.granule % self.shared_stride
+        name, index, _ = self.variable("shared", offset, access.element)
+        return (f"{name}[{index}]" if name else f"byte {offset} of shared memory"), name, index
+
+    def _uninitialized(self, access: Access, lane: int, granule: int) -> KernelFault:
+        where, name, index = self._spot(access, granule)
+        who = self.who(lane)
+        return self.fault(
+            "uninitialized",
+            f"thread {who['thread']} of block {who['block']} reads {where}, which no thread has"
+            " written",
+            "Shared memory starts with garbage: write every element that is read, zeros too.",
+            pc=access.pc,
+            address=granule * self.shadow.granule % self.shared_stride,
+            array=name or "shared",
+            index=(index,),
+            **who,
+        )
+
+    def _race(self, access: Access, conflict: Conflict) -> KernelFault:
+        where, name, index = self._spot(access, conflict.granule)
+        who = self.who(conflict.lane)
+        other = self.who(conflict.other)
+        line = self.program.instructions[conflict.other_pc].line
+        mine = self.program.instructions[access.pc].line
+        between = f"between line {line} and line {mine}"
+        if line is not None and mine is not None and line > mine:
+            between = f"after line {line}, before the next turn of the loop reaches line {mine}"
+        if conflict.other_pc == access.pc:
+            mend = "Let one thread write it, or use an atomic."
+        elif conflict.lane // 32 == conflict.other // 32:
+            mend = f"Put a __syncwarp() or a block barrier {between}."
+        else:
+            mend = f"Put a barrier (syncthreads) {between}."
+        return self.fault(
+            "race",
+            f"thread {who['thread']} of block {who['block']} {conflict.kind} {where}, which thread"
+            f" {other['thread']} {conflict.other_kind} at line {line} with no barrier between",
+            mend,
+            pc=access.pc,
+            other_line=line,
+            address=conflict.granule * self.shadow.granule % self.shared_stride,
+            array=name or "shared",
+            index=(index,),
+            **who,
+        )
+
+    def report(self, access: Access, place: Place, mask: Mask) -> None:
+        """Tell counters and trace of an access."""
+        address = place.address
+        space = access.reported or place.space
+        if place.space != "global" and access.space == "generic":
+            address = address & s64((1 << 60) - 1)
+        for listener in (self.counters, self.trace):
+            if listener is not None:
+                listener.access(
+                    access.instruction, space, access.kind, address, mask, access.width, self.chunk
+                )
+
+
+_WINDOWS = (("param", PARAM_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW))
+
+
+def _same_bits(a: object, b: object) -> object:
+    """Equal as bits: a NaN equals itself."""
+    a, b = np.asarray(a), np.asarray(b)
+    if a.dtype.kind == "f":
+        kind = f"u{a.dtype.itemsize}"
+        a, b = a.view(kind), b.view(kind)
+    return a == b
+
+
+class Access:
+    """What an instruction does to memory, fixed when the program is compiled."""
+
+    __slots__ = (
+        "instruction", "pc", "space", "kind", "dtype", "count", "element", "width", "shift",
+        "verb", "volatile", "reported",
+    )  # fmt: skip
+
+    def __init__(self, instruction: Instruction, space: str, kind: str, count: int) -> None:
+        self.instruction = instruction
+        self.pc = instruction.index
+        self.space = space
+        self.kind = kind
+        kind_of = instruction.types[-1]
+        self.dtype = DTYPES[kind_of]
+        self.count = count
+        self.element = SIZES[kind_of]
+        self.width = self.element * count
+        self.shift = self.element.bit_length() - 1
+        self.verb = {"ld": "reads", "st": "writes"}.get(kind, "updates")
+        self.volatile = bool(
+            {"volatile", "relaxed", "acquire", "release", "mmio"} & set(instruction.mods)
+        )
+        self.reported = "const" if space == "const" else None
+
+
+class Place:
+    """Where the threads of an access point: elements `index` of `view`, or `parts` of several."""
+
+    __slots__ = (
+        "address", "mask", "space", "view", "index", "parts", "granules", "initialized", "_active",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        address: object,
+        mask: Mask,
+        space: str,
+        view: np.ndarray | None,
+        index: object,
+        parts: list | None = None,
+    ) -> None:
+        self.address = address
+        self.mask = mask
+        self.space = space
+        self.view = view
+        self.index = index
+        self.parts = parts
+        self.granules = None
+        self.initialized = False
+        self._active = None
+
+    @property
+    def active(self) -> object:
+        """The index of the mask's lanes alone."""
+        if self._active is None:
+            index = self.index
+            if self.mask.lanes is not None and isinstance(index, np.ndarray):
+                index = index[self.mask.index]
+            self._active = index
+        return self._active
+
+
+# ---------------------------------------------------------------------------- compiling
+
+_NO_RESULT = {
+    "st", "red", "bra", "brx", "ret", "exit", "trap", "call", "membar", "fence", "nanosleep",
+    "prefetch", "prefetchu", "discard", "pmevent", "brkpt", "stackrestore", "applypriority",
+}  # fmt: skip
+
+
+def defs_and_uses(instruction: Instruction) -> tuple[list[Reg], list[Reg]]:
+    """Registers that an instruction writes and reads (its guard included)."""
+
+    def flat(operand: object) -> list[Reg]:
+        if isinstance(operand, Reg):
+            return [operand]
+        if isinstance(operand, Addr):
+            return flat(operand.base)
+        if isinstance(operand, Vec):
+            return [r for item in operand.items for r in flat(item)]
+        if isinstance(operand, Pair):
+            return flat(operand.first) + flat(operand.second)
+        if isinstance(operand, Not):
+            return [operand.reg]
+        return []
+
+    operands = instruction.operands
+    op = instruction.op
+    if op in ("bar", "barrier"):
+        none = "red" not in instruction.mods
+    else:
+        none = op in _NO_RESULT
+    defs = [] if none or not operands else flat(operands[0])
+    uses = [r for o in (operands if none else operands[1:]) for r in flat(o)]
+    if instruction.guard:
+        uses.append(instruction.guard[0])
+    return defs, uses
+
+
+def successors(instruction: Instruction) -> list[int]:
+    """Program counters that can follow."""
+    after = [instruction.index + 1]
+    if instruction.op == "bra":
+        return [*instruction.operands[0].pc, *(after if instruction.guard else [])]
+    if instruction.op == "brx":
+        return [*instruction.operands[1].pc, *(after if instruction.guard else [])]
+    if instruction.op in ("ret", "exit", "trap"):
+        return after if instruction.guard else []
+    return after
+
+
+def liveness(instructions: list[Instruction]) -> list[int]:
+    """For each instruction, the registers read from there on, as a bit set of their slots."""
+    count = len(instructions)
+    use, kill, after = [0] * count, [0] * count, []
+    before: list[list[int]] = [[] for _ in range(count)]
+    for i, instruction in enumerate(instructions):
+        defs, uses = defs_and_uses(instruction)
+        for r in uses:
+            use[i] |= 1 << r.slot
+        if not instruction.guard:
+            for r in defs:
+                kill[i] |= 1 << r.slot
+        after.append([s for s in successors(instruction) if s < count])
+        for s in after[-1]:
+            before[s].append(i)
+    live = [0] * count
+    work = list(range(count))
+    while work:
+        i = work.pop()
+        out = 0
+        for s in after[i]:
+            out |= live[s]
+        new = use[i] | (out & ~kill[i])
+        if new != live[i]:
+            live[i] = new
+            work += before[i]
+    return live
+
+
+class _Code:
+    """A compiled program: one function per instruction, and the constants behind the registers."""
+
+    def __init__(self) -> None:
+        self.steps: list[Callable] = []
+        self.plain: list[bool] = []
+        self.constants: list = []
+        self.live_in: list[int] = []
+        self.granule = 4
+
+
+class _Compiler:
+    """Turns a Program into steps: functions of (machine, mask).
+
+    A step returns None to go on with the next instruction, a program counter to jump to, or -1
+    when it has put the threads into groups itself.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.instructions = program.instructions
+        self.code = _Code()
+        self.known: dict[object, int] = {}
+
+    def run(self) -> _Code:
+        code = self.code
+        code.live_in = liveness(self.instructions)
+        widths = [
+            SIZES[i.types[-1]]
+            for i in self.instructions
+            if i.op in ("ld", "st", "atom", "red")
+            and i.types
+            and _space(i) in ("shared", "generic")
+        ]
+        code.granule = min(widths, default=4)
+        for instruction in self.instructions:
+            code.plain.append(instruction.guard is None)
+            try:
+                step = self.step(instruction)
+            except Unsupported:
+                step = self.unknown(instruction)
+            code.steps.append(step)
+        return code
+
+    def unknown(self, instruction: Instruction) -> Callable:
+        pc, text = instruction.index, instruction.text
+
+        def step(m: _Machine, mask: Mask) -> None:
+            raise m.fault(
+                "unsupported",
+                f"the emulator does not know the instruction {text}",
+                "Run this kernel on a GPU, or write it without that instruction.",
+                pc=pc,
+            )
+
+        return step
+
+    def step(self, i: Instruction) -> Callable:
+        build = getattr(self, f"op_{i.op}", None)
+        inner = build(i) if build else self.pure(i)
+        if i.guard is None or i.op in ("bra", "ret", "exit"):
+            return inner
+        return self.guarded(i, inner)
+
+    # ---- operands
+
+    def constant(self, key: object, value: object) -> int:
+        if key not in self.known:
+            self.known[key] = len(self.program.registers) + len(self.code.constants)
+            self.code.constants.append(value)
+        return self.known[key]
+
+    def source(self, operand: object, kind: str) -> tuple[int, Callable | None]:
+        """Where a value is kept, and what turns it into PTX type `kind` (None: nothing)."""
+        want = DTYPES.get(kind)
+        if want is None:
+            raise Unsupported(kind)
+        if isinstance(operand, Reg):
+            return operand.slot, _reader(DTYPES[operand.type], want)
+        if isinstance(operand, Imm):
+            value = _immediate(operand, want)
+            return self.constant((want, value.tobytes()), value), None
+        if isinstance(operand, Sym):
+            key = (operand.variable.name, operand.offset)
+            return self.constant(key, operand), _reader(np.dtype(u64), want)
+        if isinstance(operand, Special):
+            name = operand.name[1:]
+            if name not in _SPECIALS:
+                raise Unsupported(operand.name)
+            return self.constant(name, name), _reader(np.dtype(u32), want)
+        raise Unsupported(str(operand))
+
+    def destination(self, operand: object, kind: str) -> tuple[int, Callable | None] | None:
+        """The slot to write and what turns PTX type `kind` into the register's container."""
+        if isinstance(operand, Sink):
+            return None
+        if not isinstance(operand, Reg):
+            raise Unsupported(str(operand))
+        return operand.slot, _writer(DTYPES[kind], DTYPES[operand.type])
+
+    # ---- guards
+
+    def guarded(self, i: Instruction, inner: Callable) -> Callable:
+        slot, wanted = i.guard[0].slot, i.guard[1]
+        pc = i.index
+        after = 0
+        for s in successors(i):
+            after |= self.code.live_in[s]
+
+        def step(m: _Machine, mask: Mask) -> int | None:
+            on = m.narrow_by(mask, m.R[slot], wanted)
+            if m.counters is not None:
+                m.counters.executed(pc, mask, on if on is not None else m.nobody)
+            if on is None:
+                return None
+            if on is mask:
+                return inner(m, mask)
+            kept = m.needed
+            m.needed = kept | after
+            went = inner(m, on)
+            m.needed = kept
+            if went is not None:
+                m.push(pc + 1, m.without(mask, on))
+                if went >= 0:
+                    m.push(went, on)
+                m.refresh()
+                return -1
+            return None
+
+        return step
+
+    # ---- arithmetic
+
+    def pure(self, i: Instruction) -> Callable:
+        operands = i.operands
+        op = ops.lookup(i.op, i.mods, i.types)
+        if not operands:
+            raise Unsupported(i.op)
+        target, sources = operands[0], operands[1:]
+        if len(sources) != len(op.src):
+            raise Unsupported(i.text)
+        reads = [
+            self.negated(o) if isinstance(o, Not) else self.source(o, k)
+            for o, k in zip(sources, op.src)
+        ]
+        if i.op == "setp" and isinstance(target, Pair):
+            second = ops.setp_second(i.mods, i.types)
+            first_fn, second_fn = op.fn, second.fn
+            both = ops.Op(lambda *a: (first_fn(*a), second_fn(*a)), op.src, ("pred", "pred"))
+            return self.apply(both, reads, (target.first, target.second))
+        targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
+        return self.apply(op, reads, targets)
+
+    def negated(self, operand: Not) -> tuple[int, Callable]:
+        return operand.reg.slot, np.logical_not
+
+    def apply(self, op: ops.Op, reads: list, targets: tuple) -> Callable:
+        fn = op.fn
+        if len(targets) != len(op.dst):
+            raise Unsupported("destinations")
+        writes = [self.destination(t, k) for t, k in zip(targets, op.dst)]
+        if len(writes) == 1 and writes[0] is not None:
+            slot, put = writes[0]
+            if len(reads) == 1:
+                (a, ra) = reads[0]
+                return _unary(fn, a, ra, slot, put)
+            if len(reads) == 2:
+                (a, ra), (b, rb) = reads
+                return _binary(fn, a, ra, b, rb, slot, put)
+        single = len(writes) == 1
+
+        def step(m: _Machine, mask: Mask) -> None:
+            R = m.R
+            results = fn(*[R[s] if get is None else get(R[s]) for s, get in reads])
+            if single:
+                results = (results,)
+            for write, value in zip(writes, results):
+                if write is not None:
+                    slot, put = write
+                    m.set(slot, value if put is None else put(value), mask)
+
+        return step
+
+    def op_mov(self, i: Instruction) -> Callable:
+        target, value = i.operands
+        kind = i.type
+        if isinstance(value, Special) and value.name in _CLOCKS:
+            slot, put = self.destination(target, kind)
+
+            def clock(m: _Machine, mask: Mask) -> None:
+                ticks = DTYPES[kind].type(m.taken)
+                m.set(slot, ticks if put is None else put(ticks), mask)
+
+            return clock
+        if isinstance(value, Vec):
+            return self.pack(i, target, value)
+        if isinstance(target, Vec):
+            return self.unpack(i, target, value)
+        if isinstance(value, Label):
+            raise Unsupported(value.name)
+        slot, get = self.source(value, kind)
+        return self.apply(ops.Op(lambda a: a, (kind,), (kind,)), [(slot, get)], (target,))
+
+    def pack(self, i: Instruction, target: object, value: Vec) -> Callable:
+        each = SIZES[i.type] // len(value.items)
+        part, whole = f"b{8 * each}", i.type
+        reads = [self.source(v, part) for v in value.items]
+        dtype = DTYPES[f"b{8 * SIZES[whole]}"]
+
+        def fn(*parts: object) -> object:
+            out = parts[0].astype(dtype)
+            for k, p in enumerate(parts[1:], 1):
+                out = out | (p.astype(dtype) << dtype.type(8 * each * k))
+            return out
+
+        return self.apply(ops.Op(fn, (part,) * len(reads), (f"b{8 * SIZES[whole]}",)), reads,
+                          (target,))  # fmt: skip
+
+    def unpack(self, i: Instruction, target: Vec, value: object) -> Callable:
+        each = SIZES[i.type] // len(target.items)
+        whole, part = f"b{8 * SIZES[i.type]}", f"b{8 * each}"
+        dtype, small = DTYPES[whole], DTYPES[part]
+
+        def fn(x: object) -> tuple:
+            return tuple(
+                (x >> dtype.type(8 * each * k)).astype(small) for k in range(len(target.items))
+            )
+
+        op = ops.Op(fn, (whole,), (part,) * len(target.items))
+        return self.apply(op, [self.source(value, whole)], target.items)
+
+    def op_cvta(self, i: Instruction) -> Callable:
+        space = next((s for s in i.mods if s.split("::")[0] in _SPACE_WINDOWS), None)
+        if space is None:
+            raise Unsupported(i.text)
+        window = u64(_SPACE_WINDOWS[space.split("::")[0]])
+        back = "to" in i.mods
+        slot, get = self.source(i.operands[1], "u64")
+        if not window:
+            fn: Callable = lambda a: a  # noqa: E731
+        elif back:
+            fn = lambda a: a - window  # noqa: E731
+        else:
+            fn = lambda a: a + window  # noqa: E731
+        return self.apply(ops.Op(fn, ("u64",), ("u64",)), [(slot, get)], i.operands[:1])
+
+    def op_isspacep(self, i: Instruction) -> Callable:
+        space = i.mods[0].split("::")[0]
+        slot, get = self.source(i.operands[1], "u64")
+
+        def fn(a: object) -> object:
+            where = a >> u64(60)
+            if space in ("global", "const"):
+                return where == 0
+            return where == u64(_SPACE_WINDOWS[space] >> 60)
+
+        return self.apply(ops.Op(fn, ("u64",), ("pred",)), [(slot, get)], i.operands[:1])
+
+    # ---- control
+
+    def op_bra(self, i: Instruction) -> Callable:
+        if not i.operands[0].pc:
+            raise Unsupported(i.text)
+        target, pc = i.operands[0].pc[0], i.index
+        leaves = self.leaves(target)
+        if i.guard is None:
+            return lambda m, mask: target
+        slot, wanted = i.guard[0].slot, i.guard[1]
+
+        def step(m: _Machine, mask: Mask) -> int | None:
+            on = m.narrow_by(mask, m.R[slot], wanted)
+            if m.counters is not None:
+                m.counters.executed(pc, mask, on if on is not None else m.nobody)
+            if on is None:
+                return None
+            if on is mask and not leaves:
+                return target
+            if leaves:
+                # The branch is an exit: what ptxas makes of it, and nobody has to wait for it.
+                if m.counters is not None:
+                    m.counters.executed(target, on, on)
+                m.exit(on, pc)
+            else:
+                m.push(target, on)
+            if on is not mask:
+                m.push(pc + 1, m.without(mask, on))
+            m.refresh()
+            return -1
+
+        return step
+
+    def leaves(self, target: int) -> bool:
+        if target >= len(self.instructions):
+            return False
+        instruction = self.instructions[target]
+        return instruction.op in ("ret", "exit") and instruction.guard is None
+
+    def op_brx(self, i: Instruction) -> Callable:
+        targets = i.operands[1].pc
+        if not targets:
+            raise Unsupported(i.text)
+        slot, get = self.source(i.operands[0], "u32")
+
+        def step(m: _Machine, mask: Mask) -> int:
+            index = m.R[slot] if get is None else get(m.R[slot])
+            if not isinstance(index, np.ndarray):
+                return targets[int(index)]
+            for k in np.unique(index[mask.index]):
+                m.push(targets[int(k)], m.narrow(mask, index == k))
+            m.refresh()
+            return -1
+
+        return step
+
+    def op_ret(self, i: Instruction) -> Callable:
+        pc = i.index
+        guard = i.guard
+
+        def step(m: _Machine, mask: Mask) -> int | None:
+            on: Mask | None = mask
+            if guard is not None:
+                on = m.narrow_by(mask, m.R[guard[0].slot], guard[1])
+                if m.counters is not None:
+                    m.counters.executed(pc, mask, on if on is not None else m.nobody)
+                if on is None:
+                    return None
+            m.exit(on, pc)
+            if on is not mask:
+                m.push(pc + 1, m.without(mask, on))
+            m.refresh()
+            return -1
+
+        return step
+
+    op_exit = op_ret
+
+    def op_trap(self, i: Instruction) -> Callable:
+        pc = i.index
+
+        def step(m: _Machine, mask: Mask) -> None:
+            who = m.who(int(mask.index[0]))
+            raise m.fault(
+                "trap",
+                f"thread {who['thread']} of block {who['block']} reaches a trap",
+                "The kernel stops itself here: see the check before it.",
+                pc=pc,
+                **who,
+            )
+
+        return step
+
+    def op_call(self, i: Instruction) -> Callable:
+        name = i.operands[0].name if i.operands else ""
+        pc = i.index
+        if name == "__assertfail":
+
+            def failed(m: _Machine, mask: Mask) -> None:
+                who = m.who(int(mask.index[0]))
+                raise m.fault(
+                    "trap",
+                    f"an assertion fails in thread {who['thread']} of block {who['block']}",
+                    "The condition of the assert on this line is false.",
+                    pc=pc,
+                    **who,
+                )
+
+            return failed
+        mend = "Call a device function by its name, defined in the same source."
+        what = f"calls {name}, which the emulator does not have"
+        if name == "vprintf":
+            what = "calls printf, which the emulator does not have"
+            mend = "Write the value to an array instead."
+
+        def step(m: _Machine, mask: Mask) -> None:
+            raise m.fault("unsupported", f"the kernel {what}", mend, pc=pc)
+
+        return step
+
+    def nothing(self, i: Instruction) -> Callable:
+        return lambda m, mask: None
+
+    op_membar = op_fence = op_nanosleep = op_prefetch = op_prefetchu = op_discard = nothing
+    op_pmevent = op_applypriority = op_griddepcontrol = nothing
+
+    # ---- barriers
+
+    def op_bar(self, i: Instruction) -> Callable:
+        pc = i.index
+        mods = set(i.mods) - {"aligned", "cta"}
+        if "warp" in mods:
+            return lambda m, mask: m.sync_warp(mask)
+        red = "red" in mods
+        operands = list(i.operands[1:] if red else i.operands)
+        if red:
+            value = operands.pop()
+            predicate = self.negated(value) if isinstance(value, Not) else (
+                self.source(value, "pred"))  # fmt: skip
+            how = next((h for h in ("popc", "and", "or") if h in mods), None)
+            if how is None:
+                raise Unsupported(i.text)
+            kind = "u32" if how == "popc" else "pred"
+            target = self.destination(i.operands[0], kind)
+        elif not mods & {"sync", "arrive"}:
+            raise Unsupported(i.text)
+        reads = [self.source(o, "u32") for o in operands]
+
+        def step(m: _Machine, mask: Mask) -> int | None:
+            numbers = []
+            for slot, get in reads:
+                value = m.R[slot] if get is None else get(m.R[slot])
+                if isinstance(value, np.ndarray):
+                    lanes = value[mask.index]
+                    if (lanes != lanes[0]).any():
+                        return m.split(pc, mask, value)
+                    value = lanes[0]
+                numbers.append(int(value))
+            number = numbers[0] if numbers else 0
+            count = numbers[1] if len(numbers) > 1 else None
+            if "arrive" in mods:
+                m.arrive(mask, number, count)
+                return None
+            if red:
+                m.reduce_block(pc, mask, predicate, how, target)
+            return m.barrier(pc, mask, number, count)
+
+        return step
+
+    op_barrier = op_bar
+
+    # ---- warps
+
+    def op_shfl(self, i: Instruction) -> Callable:
+        mode = next((k for k in ("up", "down", "bfly", "idx") if k in i.mods), None)
+        if mode is None or "sync" not in i.mods:
+            raise Unsupported(i.text)
+        target = i.operands[0]
+        targets = (target.first, target.second) if isinstance(target, Pair) else (target, Sink())
+        reads = [self.source(i.operands[1], "b32"), *(self.source(o, "u32")
+                                                      for o in i.operands[2:4])]  # fmt: skip
+        writes = [self.destination(targets[0], "b32"), self.destination(targets[1], "pred")]
+
+        def step(m: _Machine, mask: Mask) -> None:
+            n = m.chunk.lanes
+            a, b, c = (
+                np.broadcast_to(m.R[s] if g is None else g(m.R[s]), (n,)).reshape(-1, 32)
+                for s, g in reads
+            )
+            lane = np.arange(32, dtype=s64)
+            by, clamp = b.astype(s64) & 31, c.astype(s64) & 31
+            segment = (c.astype(s64) >> 8) & 31
+            last = (lane & segment) | (clamp & ~segment)
+            if mode == "up":
+                j = lane - by
+                inside = j >= last
+            else:
+                j = {
+                    "down": lane + by,
+                    "bfly": lane ^ by,
+                    "idx": (lane & segment) | (by & ~segment),
+                }[mode]
+                inside = j <= last
+            j = np.where(inside, j, lane) & 31
+            values = np.take_along_axis(a, j, axis=1).ravel()
+            for write, value in zip(writes, (values, inside)):
+                if write is not None:
+                    slot, put = write
+                    value = np.broadcast_to(value, (n // 32, 32)).ravel() if value.ndim == 2 else (
+                        value)  # fmt: skip
+                    m.set(slot, value if put is None else put(value), mask)
+
+        return step
+
+    def op_vote(self, i: Instruction) -> Callable:
+        how = next((k for k in ("all", "any", "uni", "ballot") if k in i.mods), None)
+        if how is None or "sync" not in i.mods:
+            raise Unsupported(i.text)
+        value = i.operands[1]
+        slot, get = self.negated(value) if isinstance(value, Not) else self.source(value, "pred")
+        members = self.source(i.operands[2], "b32")
+        kind = "b32" if how == "ballot" else "pred"
+        target = self.destination(i.operands[0], kind)
+
+        def step(m: _Machine, mask: Mask) -> None:
+            p = m.R[slot] if get is None else get(m.R[slot])
+            inside = m.members(mask, members)
+            yes = _ballot(np.broadcast_to(p, inside.shape) & inside)
+            everyone = _ballot(inside)
+            if how == "ballot":
+                result = yes
+            elif how == "any":
+                result = yes != 0
+            elif how == "all":
+                result = yes == everyone
+            else:
+                result = (yes == everyone) | (yes == 0)
+            m.put(target, np.repeat(result, 32), mask)
+
+        return step
+
+    def op_activemask(self, i: Instruction) -> Callable:
+        target = self.destination(i.operands[0], "b32")
+        return lambda m, mask: m.put(target, np.repeat(_ballot(mask.where), 32), mask)
+
+    def op_match(self, i: Instruction) -> Callable:
+        how = next((k for k in ("any", "all") if k in i.mods), None)
+        if how is None:
+            raise Unsupported(i.text)
+        kind = i.types[-1]
+        target = i.operands[0]
+        targets = (target.first, target.second) if isinstance(target, Pair) else (target, Sink())
+        writes = [self.destination(targets[0], "b32"), self.destination(targets[1], "pred")]
+        slot, get = self.source(i.operands[1], kind)
+        members = self.source(i.operands[2], "b32")
+
+        def step(m: _Machine, mask: Mask) -> None:
+            a = m.R[slot] if get is None else get(m.R[slot])
+            inside = m.members(mask, members)
+            a = np.broadcast_to(a, inside.shape).reshape(-1, 32)
+            equal = (a[:, :, None] == a[:, None, :]) & inside.reshape(-1, 1, 32)
+            same = _ballot(equal.ravel())
+            if how == "all":
+                whole = same == np.repeat(_ballot(inside), 32)
+                same = np.where(whole, same, u32(0))
+                m.put(writes[1], whole, mask)
+            m.put(writes[0], same, mask)
+
+        return step
+
+    def op_redux(self, i: Instruction) -> Callable:
+        ufunc = next((_REDUCE[k] for k in i.mods if k in _REDUCE), None)
+        kind = i.type
+        if ufunc is None or kind not in ops.INTS:
+            raise Unsupported(i.text)
+        target = self.destination(i.operands[0], kind)
+        slot, get = self.source(i.operands[1], kind)
+        members = self.source(i.operands[2], "b32")
+
+        def step(m: _Machine, mask: Mask) -> None:
+            a = m.R[slot] if get is None else get(m.R[slot])
+            inside = m.members(mask, members).reshape(-1, 32)
+            a = np.broadcast_to(a, (inside.size,)).reshape(-1, 32)
+            first = a[np.arange(len(a)), inside.argmax(axis=1)]
+            if ufunc in (np.add, np.bitwise_xor):
+                a = np.where(inside, a, a.dtype.type(0))
+            else:
+                a = np.where(inside, a, first[:, None])
+            m.put(target, np.repeat(ufunc.reduce(a, axis=1, dtype=a.dtype), 32), mask)
+
+        return step
+
+    def op_elect(self, i: Instruction) -> Callable:
+        target = i.operands[0]
+        targets = (target.first, target.second) if isinstance(target, Pair) else (target, Sink())
+        writes = [self.destination(targets[0], "b32"), self.destination(targets[1], "pred")]
+        members = self.source(i.operands[1], "b32")
+
+        def step(m: _Machine, mask: Mask) -> None:
+            inside = m.members(mask, members).reshape(-1, 32)
+            leader = np.repeat(inside.argmax(axis=1), 32)
+            m.put(writes[0], leader.astype(u32), mask)
+            m.put(writes[1], leader == np.arange(inside.size) % 32, mask)
+
+        return step
+
+    # ---- memory
+
+    def access(self, i: Instruction, kind: str, operand: object, count: int) -> tuple:
+        if not isinstance(operand, Addr) or not i.types:
+            raise Unsupported(i.text)
+        unknown = {
+            w for w in i.mods
+            if w.split("::")[0] not in _MEMORY_WORDS and w not in ("v2", "v4", "v8")
+        }  # fmt: skip
+        if unknown and kind in ("ld", "st"):
+            raise Unsupported(i.text)
+        slot, _ = self.source(operand.base, "u64")
+        return Access(i, _space(i), kind, count), slot, operand.offset
+
+    def op_ld(self, i: Instruction) -> Callable:
+        target = i.operands[0]
+        targets = target.items if isinstance(target, Vec) else (target,)
+        access, slot, offset = self.access(i, "ld", i.operands[1], len(targets))
+        writes = [self.destination(t, i.type) for t in targets]
+        pc, one = i.index, len(writes) == 1 and writes[0] is not None
+        quiet = access.space == "param"
+
+        def step(m: _Machine, mask: Mask) -> None:
+            place = m.place(access, m.address(pc, slot, offset), mask)
+            if m.shadow is not None and place.space == "shared":
+                m.watch_read(access, place)
+            if m.watch and not quiet:
+                m.report(access, place, mask)
+            view, index = place.view, place.index
+            if view is None:
+                for k, write in enumerate(writes):
+                    m.put(write, m.gather(access, place, k), mask)
+                return
+            take = view.take if isinstance(index, np.ndarray) else view.__getitem__
+            if one:
+                wslot, put = writes[0]
+                value = take(index)
+                if put is not None:
+                    value = put(value)
+                if m.needed >> wslot & 1 and mask.lanes is not None:
+                    value = np.where(mask.lanes, value, m.R[wslot])
+                m.R[wslot] = value
+                return
+            values = [take(index + k) for k in range(access.count)]
+            for write, value in zip(writes, values):
+                m.put(write, value, mask)
+
+        return step
+
+    op_ldu = op_ld
+
+    def op_st(self, i: Instruction) -> Callable:
+        value = i.operands[1]
+        items = value.items if isinstance(value, Vec) else (value,)
+        access, slot, offset = self.access(i, "st", i.operands[0], len(items))
+        reads = [self.source(v, i.type) for v in items]
+        pc = i.index
+
+        def step(m: _Machine, mask: Mask) -> None:
+            place = m.place(access, m.address(pc, slot, offset), mask)
+            if m.watch:
+                m.report(access, place, mask)
+            values = []
+            for s, get in reads:
+                v = m.R[s] if get is None else get(m.R[s])
+                if mask.lanes is not None and isinstance(v, np.ndarray):
+                    v = v[mask.index]
+                values.append(v)
+            if place.view is None:
+                m.scatter(access, place, values)
+                return
+            index = place.active
+            one_place = not isinstance(index, np.ndarray)
+            if m.shadow is not None and place.space == "shared":
+                old = [place.view[index + k] for k in range(access.count)]
+                m.watch_write(access, place, old, values, atomic=access.volatile)
+            for k, v in enumerate(values):
+                if one_place and isinstance(v, np.ndarray):
+                    v = v[-1]
+                place.view[index + k] = v
+
+        return step
+
+    def op_atom(self, i: Instruction) -> Callable:
+        how = next((k for k in i.mods if k in _ATOMIC), None)
+        operands = list(i.operands)
+        target: object = Sink() if i.op == "red" else operands.pop(0)
+        if how is None or isinstance(target, Vec):
+            raise Unsupported(i.text)
+        kind = i.type
+        if kind in ("f16", "bf16", "f16x2", "bf16x2", "b128"):
+            raise Unsupported(i.text)
+        if how in ("and", "or", "xor", "exch", "cas"):
+            kind = f"b{8 * SIZES[kind]}"
+        used = isinstance(target, Reg) and any(
+            self.code.live_in[s] >> target.slot & 1 for s in successors(i)
+            if s < len(self.instructions)
+        )  # fmt: skip
+        access, slot, offset = self.access(i, "atom" if used else "red", operands[0], 1)
+        access.dtype = DTYPES[kind]
+        reads = [self.source(o, kind) for o in operands[1:]]
+        write = self.destination(target, kind)
+        pc = i.index
+
+        def step(m: _Machine, mask: Mask) -> None:
+            place = m.place(access, m.address(pc, slot, offset), mask)
+            if m.watch:
+                m.report(access, place, mask)
+            if m.shadow is not None and place.space == "shared":
+                m.watch_written(access, place)
+                m.watch_write(access, place, None, [], atomic=True)
+            count = mask.threads
+            args = []
+            for s, get in reads:
+                v = m.R[s] if get is None else get(m.R[s])
+                if mask.lanes is not None and isinstance(v, np.ndarray):
+                    v = v[mask.index]
+                args.append(np.broadcast_to(v, (count,)))
+            if place.view is None:
+                old = m.scattered_atomic(how, place, args, used)
+            else:
+                index = np.broadcast_to(place.active, (count,))
+                old = atomic(how, place.view, index, args, want=used)
+            if used:
+                full = np.zeros(m.chunk.lanes, access.dtype)
+                full[mask.index] = old
+                m.put(write, full, mask)
+
+        return step
+
+    op_red = op_atom
+
+
+_SPECIALS = (
+    {f"{n}.{a}" for n in ("tid", "ntid", "ctaid", "nctaid") for a in "xyz"}
+    | {f"{n}.{a}" for n in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+       for a in "xyz"}
+    | {f"lanemask_{k}" for k in ("eq", "lt", "le", "gt", "ge")}
+    | {"laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid", "dynamic_smem_size",
+       "total_smem_size", "is_explicit_cluster", "cluster_ctarank", "cluster_nctarank",
+       "clock_hi"}
+)  # fmt: skip
+_CLOCKS = {"%clock", "%clock64", "%globaltimer", "%globaltimer_lo"}
+_SPACE_WINDOWS = {
+    "global": 0, "const": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW
+}  # fmt: skip
+_MEMORY_WORDS = {
+    "global", "shared", "local", "const", "param", "generic", "nc", "ca", "cg", "cs", "cv", "lu",
+    "wb", "wt", "volatile", "relaxed", "acquire", "release", "weak", "cta", "cluster", "gpu", "sys",
+    "mmio", "L1", "L2",
+}  # fmt: skip
+_REDUCE = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+_ATOMIC = {*_REDUCE, "inc", "dec", "exch", "cas"}
+
+
+def _space(i: Instruction) -> str:
+    for word in i.mods:
+        word = word.split("::")[0]
+        if word in ("global", "shared", "local", "const", "param"):
+            return word
+    return "generic"
+
+
+def _ballot(bits: np.ndarray) -> np.ndarray:
+    """One uint32 per warp of 32 bools."""
+    return np.packbits(bits.reshape(-1, 32), axis=1, bitorder="little").view(u32).ravel()
+
+
+def atomic(
+    how: str, view: np.ndarray, index: np.ndarray, args: list[np.ndarray], *, want: bool
+) -> np.ndarray | None:
+    """Update elements one thread after the other, in lane order; gives the values before."""
+    value = args[0]
+    ufunc = _REDUCE.get(how)
+    if ufunc is not None and not want:
+        ufunc.at(view, index, value)
+        return None
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    ends = np.r_[starts[1:], len(ordered)]
+    old = np.empty(len(index), view.dtype)
+    longest = int((ends - starts).max())
+    if ufunc is not None and longest > 16:
+        for start, end in zip(starts, ends):
+            lanes = order[start:end]
+            place = ordered[start]
+            chain = np.empty(end - start + 1, view.dtype)
+            chain[0] = view[place]
+            chain[1:] = value[lanes]
+            chain = ufunc.accumulate(chain, dtype=view.dtype)
+            old[lanes] = chain[:-1]
+            view[place] = chain[-1]
+        return old
+    for turn in range(longest):
+        lanes = order[(starts + turn)[starts + turn < ends]]
+        place = index[lanes]
+        before = view[place]
+        new = value[lanes]
+        if ufunc is not None:
+            new = ufunc(before, new)
+        elif how == "inc":
+            new = pick(before >= new, view.dtype.type(0), before + view.dtype.type(1))
+        elif how == "dec":
+            new = pick((before == 0) | (before > new), new, before - view.dtype.type(1))
+        elif how == "cas":
+            new = pick(before == new, args[1][lanes], before)
+        view[place] = new
+        old[lanes] = before
+    return old
+
+
+def _immediate(operand: Imm, want: np.dtype) -> np.generic:
+    """A literal as a value of a type."""
+    if want == bool:
+        return np.bool_(operand.value)
+    if operand.bits is not None:
+        if operand.width == want.itemsize * 8:
+            bits = np.array(operand.bits, f"u{want.itemsize}")
+            return bits.view(want)[()]
+        if want.kind == "f":
+            return want.type(operand.value)
+        raise Unsupported("literal")
+    if want.kind == "f":
+        return want.type(operand.value)
+    bits = int(operand.value) % (1 << (8 * want.itemsize))
+    return np.array(bits, f"u{want.itemsize}").view(want)[()]
+
+
+def _reader(have: np.dtype, want: np.dtype) -> Callable | None:
+    """What turns a register's value into an operand of a type."""
+    if have == want:
+        return None
+    if have == bool or want == bool:
+        raise Unsupported("predicate")
+    if have.itemsize == want.itemsize:
+        return lambda x: x.view(want)
+    bits = np.dtype(f"u{want.itemsize}")
+    whole = np.dtype(f"u{have.itemsize}")
+    return lambda x: x.view(whole).astype(bits).view(want)
+
+
+def _writer(have: np.dtype, want: np.dtype) -> Callable | None:
+    """What turns a result into a register's container, extended by the result's own sign."""
+    if have == want:
+        return None
+    if have == bool or want == bool:
+        raise Unsupported("predicate")
+    if have.itemsize == want.itemsize:
+        return lambda x: x.view(want)
+    if have.kind == "f" or want.kind == "f":
+        if have.itemsize > want.itemsize:
+            raise Unsupported("destination")
+    wide = np.dtype(f"{'i' if have.kind == 'i' else 'u'}{want.itemsize}")
+    bits = have if have.kind in "iu" else np.dtype(f"u{have.itemsize}")
+    return lambda x: x.view(bits).astype(wide).view(want)
+
+
+def _unary(fn: Callable, a: int, ra: Callable | None, slot: int, put: Callable | None) -> Callable:
+    def step(m: _Machine, mask: Mask) -> None:
+        x = m.R[a]
+        value = fn(x if ra is None else ra(x))
+        if put is not None:
+            value = put(value)
+        if m.needed >> slot & 1 and mask.lanes is not None:
+            value = np.where(mask.lanes, value, m.R[slot])
+        m.R[slot] = value
+
+    return step
+
+
+def _binary(
+    fn: Callable,
+    a: int,
+    ra: Callable | None,
+    b: int,
+    rb: Callable | None,
+    slot: int,
+    put: Callable | None,
+) -> Callable:
+    def step(m: _Machine, mask: Mask) -> None:
+        x, y = m.R[a], m.R[b]
+        if ra is not None:
+            x = ra(x)
+        if rb is not None:
+            y = rb(y)
+        value = fn(x, y)
+        if put is not None:
+            value = put(value)
+        if m.needed >> slot & 1 and mask.lanes is not None:
+            value = np.where(mask.lanes, value, m.R[slot])
+        m.R[slot] = value
+
+    return step

@@ -1,0 +1,181 @@
+"""Shared memory's shadow: who touched each granule last, and was it ordered against this access.
+
+A sync (barrier, or bar.warp.sync for its lanes) raises a counter and stamps it on the lanes that
+took part. Two accesses of one block are ordered if both threads have been stamped since the
+earlier one. Reads are logged and only entered when a write needs to know them, so stretches
+that only read cost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Two unordered accesses: chunk lanes, instruction numbers, kinds, and the granule."""
+
+    lane: int
+    other: int
+    other_pc: int
+    kind: str
+    other_kind: str
+    granule: int
+
+
+class Shadow:
+    """The shadow of one chunk's shared memory; `granule` is the smallest access in bytes."""
+
+    def __init__(self, size: int, granule: int, lanes: int, valid: np.ndarray) -> None:
+        self.granule = granule
+        count = size // granule
+        self.clock = 1
+        self.valid = valid
+        self.stamps = np.zeros(lanes, np.int64)
+        self.oldest = 0
+        self.last_write = -1
+        self.write_time = np.full(count, -1, np.int64)
+        self.writer = np.zeros(count, np.int64)
+        self.write_pc = np.zeros(count, np.int64)
+        self.write_atomic = np.zeros(count, bool)
+        self.read_time = np.full(count, -1, np.int64)
+        self.first_reader = np.zeros(count, np.int64)
+        self.reader = np.zeros(count, np.int64)
+        self.read_pc = np.zeros(count, np.int64)
+        self.first_read_pc = np.zeros(count, np.int64)
+        self.log: list[tuple] = []
+        self.logged: set[tuple[int, int]] = set()
+        self.written = np.zeros(count, bool)
+        self.all_written = False
+
+    def sync(self, lanes: np.ndarray | None) -> None:
+        """Order everything before against everything after, for `lanes` (None: all)."""
+        self.flush() if lanes is not None else self.forget()
+        self.clock += 1
+        if lanes is None:
+            self.stamps = np.full(len(self.stamps), self.clock)
+            self.oldest = self.clock
+        else:
+            self.stamps = np.where(lanes, self.clock, self.stamps)
+            self.oldest = int(self.stamps[self.valid].min())
+
+    def forget(self) -> None:
+        """All lanes meet: reads so far can conflict with nothing to come."""
+        self.log.clear()
+        self.logged.clear()
+
+    def flush(self) -> None:
+        """Enter the logged reads."""
+        for granules, lanes, pc in self.log:
+            fresh = self.read_time[granules] < self.clock
+            at = granules[fresh]
+            self.first_reader[at] = lanes[fresh]
+            self.first_read_pc[at] = pc
+            self.reader[granules] = lanes
+            self.read_pc[granules] = pc
+            self.read_time[granules] = self.clock
+        self.forget()
+
+    def read(
+        self, granules: np.ndarray, lanes: np.ndarray, pc: int, *, atomic: bool = False
+    ) -> Conflict | None:
+        """A read; `granules` and `lanes` are arrays of one length, `atomic` a volatile read."""
+        found = None
+        if self.last_write >= self.oldest:
+            found = self._against_write(granules, lanes, "reads", atomic=atomic)
+        if atomic:
+            return found
+        key = (id(granules), pc)
+        if key not in self.logged:
+            self.logged.add(key)
+            self.log.append((granules, lanes, pc))
+            if len(self.log) > 64:
+                self.flush()
+        return found
+
+    def write(
+        self,
+        granules: np.ndarray,
+        lanes: np.ndarray,
+        pc: int,
+        *,
+        atomic: bool,
+        kind: str = "writes",
+        same: np.ndarray | None = None,
+    ) -> Conflict | None:
+        """A store or an atomic; `same` marks stores of the value that is there already."""
+        found = None
+        if self.last_write >= self.oldest:
+            found = self._against_write(granules, lanes, kind, atomic=atomic, pc=pc, same=same)
+        if self.log:
+            self.flush()
+        if found is None:
+            found = self._against_read(granules, lanes, kind)
+        self.write_time[granules] = self.clock
+        self.writer[granules] = lanes
+        self.write_pc[granules] = pc
+        self.write_atomic[granules] = atomic
+        self.last_write = self.clock
+        if not self.all_written:
+            self.written[granules] = True
+            self.all_written = bool(self.written.all())
+        return found
+
+    def _open(self, time: np.ndarray, other: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+        """Not ordered: either thread has not synced since `time`."""
+        return (time >= 0) & (other != lanes) & (
+            (time >= self.stamps[lanes]) | (time >= self.stamps[other])
+        )
+
+    def _against_write(
+        self,
+        granules: np.ndarray,
+        lanes: np.ndarray,
+        kind: str,
+        *,
+        atomic: bool,
+        pc: int = -1,
+        same: np.ndarray | None = None,
+    ) -> Conflict | None:
+        other = self.writer[granules]
+        bad = self._open(self.write_time[granules], other, lanes)
+        if not bad.any():
+            return None
+        if atomic:
+            bad &= ~self.write_atomic[granules]
+        if same is not None:
+            bad &= ~(same & (self.write_pc[granules] == pc))
+        return self._conflict(bad, granules, lanes, other, self.write_pc, kind, "writes")
+
+    def _against_read(
+        self, granules: np.ndarray, lanes: np.ndarray, kind: str
+    ) -> Conflict | None:
+        time = self.read_time[granules]
+        for readers, pcs in (
+            (self.reader, self.read_pc),
+            (self.first_reader, self.first_read_pc),
+        ):
+            other = readers[granules]
+            bad = self._open(time, other, lanes)
+            if bad.any():
+                return self._conflict(bad, granules, lanes, other, pcs, kind, "reads")
+        return None
+
+    def _conflict(
+        self,
+        bad: np.ndarray,
+        granules: np.ndarray,
+        lanes: np.ndarray,
+        other: np.ndarray,
+        pcs: np.ndarray,
+        kind: str,
+        other_kind: str,
+    ) -> Conflict | None:
+        at = np.flatnonzero(bad)
+        if not len(at):
+            return None
+        k = at[0]
+        g = int(granules[k])
+        return Conflict(int(lanes[k]), int(other[k]), int(pcs[g]), kind, other_kind, g)
