@@ -200,7 +200,7 @@ class _Machine:
                 f"it takes {len(program.params)} parameters and was given {len(launch.params)}",
             )
         block = np.zeros(-(-max(program.param_size, 1) // 16) * 16, np.uint8)
-        for param, value in zip(program.params, launch.params):
+        for param, value in zip(program.params, launch.params, strict=True):
             if isinstance(value, Pointer):
                 address = self.memory.buffers[value.buffer].base + value.offset
                 value = address.to_bytes(8, "little")
@@ -995,7 +995,7 @@ class _Machine:
         same = None
         if old is not None:
             equal = np.ones(len(lanes) // each, bool)
-            for before, value in zip(old, values):
+            for before, value in zip(old, values, strict=True):
                 equal &= _same_bits(before, value)
             same = np.repeat(equal, each) if each > 1 else equal
         conflict = shadow.write(
@@ -1380,7 +1380,7 @@ class _Compiler:
             raise Unsupported(i.text)
         reads = [
             self.negated(o) if isinstance(o, Not) else self.source(o, k)
-            for o, k in zip(sources, op.src)
+            for o, k in zip(sources, op.src, strict=True)
         ]
         if i.op == "setp" and isinstance(target, Pair):
             second = ops.setp_second(i.mods, i.types)
@@ -1397,7 +1397,7 @@ class _Compiler:
         fn = op.fn
         if len(targets) != len(op.dst):
             raise Unsupported("destinations")
-        writes = [self.destination(t, k) for t, k in zip(targets, op.dst)]
+        writes = [self.destination(t, k) for t, k in zip(targets, op.dst, strict=True)]
         if len(writes) == 1 and writes[0] is not None:
             slot, put = writes[0]
             if len(reads) == 1:
@@ -1413,7 +1413,7 @@ class _Compiler:
             results = fn(*[R[s] if get is None else get(R[s]) for s, get in reads])
             if single:
                 results = (results,)
-            for write, value in zip(writes, results):
+            for write, value in zip(writes, results, strict=True):
                 if write is not None:
                     slot, put = write
                     m.set(slot, value if put is None else put(value), mask)
@@ -1700,7 +1700,7 @@ class _Compiler:
                 inside = j <= last
             j = np.where(inside, j, lane) & 31
             values = np.take_along_axis(a, j, axis=1).ravel()
-            for write, value in zip(writes, (values, inside)):
+            for write, value in zip(writes, (values, inside), strict=True):
                 if write is not None:
                     slot, put = write
                     value = np.broadcast_to(value, (n // 32, 32)).ravel() if value.ndim == 2 else (
@@ -1845,7 +1845,7 @@ class _Compiler:
                 m.R[wslot] = value
                 return
             values = [take(index + k) for k in range(access.count)]
-            for write, value in zip(writes, values):
+            for write, value in zip(writes, values, strict=True):
                 m.put(write, value, mask)
 
         return step
@@ -1988,7 +1988,7 @@ def atomic(
     old = np.empty(len(index), view.dtype)
     longest = int((ends - starts).max())
     if ufunc is not None and longest > 16:
-        for start, end in zip(starts, ends):
+        for start, end in zip(starts, ends, strict=True):
             lanes = order[start:end]
             place = ordered[start]
             chain = np.empty(end - start + 1, view.dtype)
@@ -2018,7 +2018,7 @@ def atomic(
 
 def _immediate(operand: Imm, want: np.dtype) -> np.generic:
     """A literal as a value of a type."""
-    if want == bool:
+    if want.kind == "b":
         return np.bool_(operand.value)
     if operand.bits is not None:
         if operand.width == want.itemsize * 8:
@@ -2037,7 +2037,7 @@ def _reader(have: np.dtype, want: np.dtype) -> Callable | None:
     """What turns a register's value into an operand of a type."""
     if have == want:
         return None
-    if have == bool or want == bool:
+    if "b" in (have.kind, want.kind):
         raise Unsupported("predicate")
     if have.itemsize == want.itemsize:
         return lambda x: x.view(want)
@@ -2050,7 +2050,7 @@ def _writer(have: np.dtype, want: np.dtype) -> Callable | None:
     """What turns a result into a register's container, extended by the result's own sign."""
     if have == want:
         return None
-    if have == bool or want == bool:
+    if "b" in (have.kind, want.kind):
         raise Unsupported("predicate")
     if have.itemsize == want.itemsize:
         return lambda x: x.view(want)

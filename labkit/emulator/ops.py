@@ -212,7 +212,11 @@ def _mul(op, mods, types):
             return _finish(np.multiply, kind, mods, 2)
         if kind == "f32":
             return _finish(lambda a, b: _directed(*_product(a, b), mode), kind, mods, 2)
-        return _finish(lambda a, b: _exact64(lambda x, y: x * y, mode, a, b), kind, mods, 2)
+        zero = f64(0)
+        return _finish(
+            lambda a, b: _fma_exact(a, b, np.copysign(zero, a) * np.copysign(f64(1), b), mode),
+            kind, mods, 2,
+        )  # fmt: skip
     if kind in ("f16", "f16x2", "bf16", "bf16x2"):
         return _half(lambda a, b: a * b, kind, mods, 2)
     part = _one_of(mods, ("lo", "hi", "wide"))
@@ -569,9 +573,9 @@ def _flush(x):
 
 
 def _saturate(x):
-    return pick(np.isnan(x), x.dtype.type(0), np.clip(x, x.dtype.type(0), x.dtype.type(1))) + (
-        x.dtype.type(0)
-    )
+    # Adding +0 turns -0 into +0.
+    zero, one = x.dtype.type(0), x.dtype.type(1)
+    return pick(np.isnan(x), zero, np.clip(x, zero, one)) + zero
 
 
 def _finish(fn: Callable, kind: str, mods: set[str], count: int) -> Op:
@@ -677,7 +681,7 @@ def _float_add(op: str, mods: set[str], kind: str) -> Op:
         if op == "sub":
             b = -b
         if kind == "f64":
-            return _exact64(lambda x, y: x + y, mode, a, b)
+            return _fma_exact(a, f64(1), b, mode)
         r = _directed(*two_sum(a.astype(f64), b.astype(f64)), mode)
         return _zero_sign(r, a, b, mode)
 
@@ -702,41 +706,27 @@ def _round_fraction(x: Fraction, mode: str) -> float:
     return near
 
 
-def _exact64(fn: Callable, mode: str, *args):
-    """`fn` on exact fractions, lane by lane, rounded once; slow, for rare modes and exponents."""
-    args = np.broadcast_arrays(*args)
-    out = np.empty(args[0].shape, f64)
+def _fma_exact(a, b, c, mode: str):
+    """a * b + c lane by lane in exact fractions, rounded once; slow, for rare modes and ranges."""
+    a, b, c = np.broadcast_arrays(a, b, c)
+    out = np.empty(a.shape, f64)
     for i in np.ndindex(out.shape):
-        values = [float(a[i]) for a in args]
-        with np.errstate(all="ignore"):
-            plain = float(fn(*(f64(v) for v in values)))
-        if not all(math.isfinite(v) for v in values):
-            if len(values) == 3 and math.isfinite(values[0]) and math.isfinite(values[1]):
-                plain = values[2]
-            out[i] = plain
+        x, y, z = float(a[i]), float(b[i]), float(c[i])
+        if not (math.isfinite(x) and math.isfinite(y)):
+            out[i] = f64(x) * f64(y) + f64(z)
             continue
-        exact = fn(*(Fraction(v) for v in values))
+        if not math.isfinite(z):
+            out[i] = z
+            continue
+        exact = Fraction(x) * Fraction(y) + Fraction(z)
         if exact == 0:
-            # The sign of a zero is right in plain arithmetic, except where it underflowed to it.
-            zero = plain if plain == 0 else 0.0
-            if mode == "rm" and len(values) != 2 + (fn(2, 3) == 6 if len(values) == 2 else 9):
-                zero = zero if math.copysign(1, zero) < 0 else _down_zero(fn, values)
-            out[i] = zero
+            # Zeros of one sign keep it; a difference is -0 only when rounding down.
+            product = math.copysign(1, x) * math.copysign(1, y)
+            same = product == math.copysign(1, z)
+            out[i] = math.copysign(0, z if same else (-1 if mode == "rm" else 1))
         else:
-            rounded = _round_fraction(exact, mode)
-            out[i] = math.copysign(rounded, exact) if rounded == 0 else rounded
+            out[i] = math.copysign(_round_fraction(exact, mode), exact)
     return out[()]
-
-
-def _down_zero(fn: Callable, values: list[float]) -> float:
-    """Rounding down, x + -x is -0, but a sum or product of zeros that is +0 stays so."""
-    if len(values) == 2:
-        first, second = values
-        if fn(2, 3) == 6:  # a product
-            return 0.0
-    else:
-        first, second = values[0] * values[1], values[2]
-    return -0.0 if math.copysign(1, first) != math.copysign(1, second) else 0.0
 
 
 def fma64(a, b, c):
@@ -748,16 +738,16 @@ def fma64(a, b, c):
     th, tl = two_sum(c, ul)
     vh, vl = two_sum(uh, th)
     r = vh + _odd(*two_sum(tl, vl))
-    abs_a, abs_b = np.abs(a), np.abs(b)
-    big, small = f64(2.0**450), f64(2.0**-450)
-    safe = (abs_a < big) & (abs_b < big) & (np.abs(c) < f64(2.0**900))
-    trivial = safe & ((a == 0) | (b == 0) | (r == 0))
-    safe &= (abs_a > small) & (abs_b > small) & (r != 0)
+    size_a, size_b = np.abs(a), np.abs(b)
+    low, high = f64(2.0**-450), f64(2.0**450)
+    safe = (size_a > low) & (size_a < high) & (size_b > low) & (size_b < high)
+    # A result of zero takes its sign from rules, not from the error terms.
+    safe &= (np.abs(c) < f64(2.0**900)) & (r != 0)
+    zero = ((a == 0) | (b == 0)) & np.isfinite(a) & np.isfinite(b)
     if not safe.all():
-        r = np.where(trivial, a * b + c, r)
-        at = np.flatnonzero(~(safe | (trivial & ((a == 0) | (b == 0)))))
-        if len(at):
-            r[at] = _exact64(lambda x, y, z: x * y + z, "rn", a[at], b[at], c[at])
+        r = np.where(zero, a * b + c, r)
+        at = np.flatnonzero(~(safe | zero))
+        r[at] = _fma_exact(a[at], b[at], c[at], "rn")
     return r.reshape(shape)[()]
 
 
@@ -774,7 +764,7 @@ def _fma(op, mods, types):
 
     def fn(a, b, c):
         if kind == "f64":
-            return _exact64(lambda x, y, z: x * y + z, mode, a, b, c)
+            return _fma_exact(a, b, c, mode)
         p = np.multiply(a, b, dtype=f64)
         r = _directed(*two_sum(p, c.astype(f64)), mode)
         return _zero_sign(r, p, c, mode)
@@ -1009,7 +999,7 @@ def _to_int(x, kind: str, how: str, double: bool):
     if bits < 64:
         r = np.clip(np.nan_to_num(x, nan=0.0), info.min, info.max).astype(s64).astype(dtype)
     else:
-        high, low = float(info.max) , float(info.min)  # float(2**63 - 1) is 2**63
+        high, low = float(info.max), float(info.min)  # float(2**63 - 1) is 2**63
         safe = pick((x >= low) & (x < high), x, 0.0)
         r = pick(x >= high, dtype.type(info.max), safe.astype(dtype))
         r = pick(x < low, dtype.type(info.min), r)
@@ -1086,7 +1076,7 @@ def _int_to_float(dst: str, src: str, mods: set[str]) -> Op | None:
     else:
         def fn(a):
             hi, lo = _int_pair(a)
-            return _exact64(lambda x, y: x + y, mode, hi, lo)
+            return _fma_exact(hi, f64(1), lo, mode)
     if sat:
         return Op(lambda a: _saturate(fn(a)), (src,), (dst,))
     return Op(fn, (src,), (dst,))

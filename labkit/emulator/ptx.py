@@ -872,7 +872,8 @@ class _Flattener:
             self.emit(replace(made, operands=(Label(name),)))
             return
         alias = {}
-        for formal, actual in [*zip(callee.params, args), *zip(callee.returns, returns)]:
+        passed = zip([*callee.params, *callee.returns], [*args, *returns], strict=True)
+        for formal, actual in passed:
             if not isinstance(actual, Sym):
                 self.emit(replace(made, operands=(Label(name),)))
                 return
