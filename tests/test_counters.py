@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.emulator.counters import Counters
+from labkit.emulator.launch import Launch
 from labkit.emulator.trace import Trace
 
 H200 = json.loads((Path(__file__).parent / "counters_h200.json").read_text())
 BASE = 1 << 36
+PTX = ".version 9.0\n.target sm_90\n.address_size 64\n.visible .entry k() { ret; }"
 
 
 @dataclass
@@ -46,9 +48,12 @@ def chunk_of(threads):
 
 def started(*instructions, **launch):
     counters = Counters(sass=False)
-    launch = SimpleNamespace(**{"grid": (1, 1, 1), "block": (32, 1, 1), "shared": 0, **launch})
-    counters.begin(launch, program(*instructions))
+    counters.begin(launch_of(**launch), list(instructions))
     return counters
+
+
+def launch_of(**fields):
+    return Launch(**{"ptx": PTX, "entry": "k", "grid": (1, 1, 1), "block": (32, 1, 1), "params": (), **fields})
 
 
 def program(*instructions):
@@ -217,7 +222,7 @@ def test_launches_add_up_and_ratios_are_made_anew():
     full = Mask(np.ones(32, bool))
     counters.access(load, "global", "ld", np.arange(32) * 4 + BASE, full, 4, chunk_of(32))
     counters.end()
-    counters.begin(SimpleNamespace(grid=(2, 1, 1), block=(32, 1, 1), shared=0), program(load))
+    counters.begin(launch_of(grid=(2, 1, 1)), [load])
     counters.access(load, "global", "ld", np.arange(32) * 32 + BASE, full, 4, chunk_of(32))
     counters.end()
     metrics = counters.metrics
@@ -245,7 +250,7 @@ def test_trace_keeps_the_chosen_warp():
     trace = Trace(block=(1, 0, 0), warp=1, occurrences=2)
     buffer = SimpleNamespace(name="A", base=BASE, index=lambda offset: (offset // 64, offset % 64 // 4))
     memory = SimpleNamespace(find=lambda address: buffer)
-    trace.begin(SimpleNamespace(grid=(2, 1, 1)), program(load), memory)
+    trace.begin(launch_of(grid=(2, 1, 1)), program(load), memory)
     chunk = SimpleNamespace(valid=np.ones(128, bool), first_block=0, blocks=2, warps_per_block=2)
     mask = Mask(np.arange(128) % 2 == 0)
     for turn in range(3):

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from labkit.emulator.ptx import parse, short_name
+
 if TYPE_CHECKING:
     from labkit.emulator.launch import Launch
-    from labkit.emulator.ptx import Instruction, Program
+    from labkit.emulator.ptx import Instruction
 
 LANES = 32
 SECTOR = 32
@@ -254,9 +256,8 @@ class Counters:
 
     # ---- what the engine calls
 
-    def begin(self, launch: Launch, program: Program) -> None:
+    def begin(self, launch: Launch, instructions: list[Instruction]) -> None:
         """A launch starts; its instructions' `index` are the program counters used below."""
-        instructions = program.instructions
         self._program = instructions
         count = len(instructions)
         self._warps, self._threads, self._on = [0] * count, [0] * count, [0] * count
@@ -268,8 +269,8 @@ class Counters:
         self._parts: dict[int, tuple[tuple[int, int], ...]] = {}
         self._kinds: dict[int, str] = {}
         self.launches += 1
-        self.kernels.append(program.kernel)
-        self._describe(launch, program)
+        self.kernels.append(short_name(launch.entry))
+        self._describe(launch)
 
     def executed(self, pc: int, active: Any, pred_on: Any) -> None:
         """Instruction `pc` runs in the lanes `active`, and takes effect in `pred_on`."""
@@ -365,7 +366,8 @@ class Counters:
 
     # ---- inside
 
-    def _describe(self, launch: Launch, program: Program) -> None:
+    def _describe(self, launch: Launch) -> None:
+        program = parse(launch.ptx).program(launch.entry)
         blocks, threads = int(np.prod(launch.grid)), int(np.prod(launch.block))
         facts = {
             "launch__grid_size": blocks,
@@ -440,7 +442,7 @@ class Counters:
         return warps, distinct(addr >> 5, active), 0
 
     def _mark(self, pc: int, kind: str, addr: Any, bits: Any, width: int) -> None:
-        addr = np.atleast_1d(np.asarray(addr))
+        addr = np.atleast_1d(np.asarray(addr)).astype(np.int64, copy=False)
         if bits is not None and len(addr) > 1:
             addr = addr[bits]
         directions = ("ld", "st") if kind in ("atom", "red") else (kind,)

@@ -67,7 +67,7 @@ class Trace:
         self.accesses: list[Access] = []
 
     def begin(self, launch: Launch, program: Program, memory: Memory) -> None:
-        """A launch starts; `memory` names the arrays."""
+        """A launch of `program` starts; `memory` names the arrays."""
         x, y, z = self.block
         self._block = x + launch.grid[0] * (y + launch.grid[1] * z)
         self._program = program

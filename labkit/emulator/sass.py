@@ -1,0 +1,640 @@
+"""What ptxas makes of a kernel: fused, split and dropped memory accesses, registers, spills.
+
+Addresses and masks come from running the PTX; how wide the accesses are, and how many there are,
+stands in the machine code (SASS). nvJitLink of the wheels compiles the PTX, nvdisasm of the wheels
+reads the result, no GPU is needed, and both results are kept on disk. Loads and stores of the two
+are aligned by source line and by the pattern of their offsets; where that fails, the counts are
+those of the PTX and called a bound.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit.emulator.ptx import SIZES, Reg
+from labkit.errors import LabkitError
+
+if TYPE_CHECKING:
+    from labkit.emulator.launch import Launch
+    from labkit.emulator.ptx import Instruction, Program
+
+_WIDTHS = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+_SPACES = {"G": "global", "S": "shared", "L": "local", "": "generic"}
+_FLOPS = {
+    **{f"{s}{o}": f"{p}{o.lower()}" for s, p in (("F", "f"), ("D", "d")) for o in ("ADD", "MUL", "FMA")},
+    **{f"H{o}2": f"h{o.lower()}" for o in ("ADD", "MUL", "FMA")},
+}
+_PTX_FLOPS = {"add": "add", "sub": "add", "mul": "mul", "fma": "fma", "mad": "fma"}
+_PTX_TYPES = {"f32": "f", "f64": "d", "f16": "h", "bf16": "h", "f16x2": "h", "bf16x2": "h"}
+_METRICS = {
+    "global": (
+        "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum",
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum",
+    ),
+    "shared": (
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum",
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum",
+    ),
+    "local": (
+        "l1tex__t_requests_pipe_lsu_mem_local_op_{}.sum",
+        "l1tex__t_sectors_pipe_lsu_mem_local_op_{}.sum",
+        "smsp__sass_inst_executed_op_local_{}.sum",
+    ),
+}
+_FLOP_METRIC = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to count a program's accesses as the hardware would.
+
+    `parts` maps a program counter to the accesses that stand for it, (byte shift, width) each: none
+    where another access took it over; absent where it stays as it is. `kinds` maps atomics to the
+    kind they became. `launch` holds launch__* metrics, `bounds` the metrics that are only a bound,
+    and `notes` says why, one sentence each.
+    """
+
+    parts: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    kinds: dict[int, str] = field(default_factory=dict)
+    launch: dict[str, float] = field(default_factory=dict)
+    bounds: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One kernel's machine code: its instructions and what ptxas reports of it."""
+
+    code: tuple[Sass, ...]
+    registers: int
+    stack: int
+    spills: int
+
+
+@dataclass(frozen=True)
+class Sass:
+    """A machine instruction; `at` is (file, line) of the innermost source position."""
+
+    block: int
+    at: tuple[str, int] | None
+    op: str
+    operands: str
+
+
+# ---------------------------------------------------------------------------- PTX to SASS
+
+
+@lru_cache(maxsize=64)
+def machine_code(
+    ptx: str, entry: str, arch: str = "sm_90", max_registers: int | None = None
+) -> Machine:
+    """Compile a PTX text and disassemble kernel `entry`, with no GPU.
+
+    Raises LabkitError where nvJitLink or nvdisasm is missing or refuses.
+    """
+    target = re.search(r"\.target\s+(sm_\w+)", ptx)
+    if target and target[1].endswith(("a", "f")):
+        arch = target[1]
+    ptx = _whole_program(ptx, entry)
+    options = [f"-arch={arch}", "-lineinfo", "-verbose"]
+    if max_registers:
+        options.append(f"-maxrregcount={max_registers}")
+    key = hashlib.sha256("\0".join([_version(), entry, *options, ptx]).encode()).hexdigest()
+    cached = _cache_dir() / f"{key[:40]}.json"
+    try:
+        text, log = json.loads(cached.read_text())
+    except (OSError, ValueError):
+        cubin, log = _compile(ptx, options)
+        text = _disassemble(cubin)
+        _keep(cached, json.dumps([text, log]))
+    return _read(text, log, entry)
+
+
+_SHARED = re.compile(r"(\.shared\s+\.align\s+)(\d+)(\s+\.(\w+)\s+([\w$%.]+)(?:\[(\d+)\])?\s*;)")
+
+
+def _whole_program(ptx: str, entry: str) -> str:
+    """Let ptxas know where shared arrays lie.
+
+    nvJitLink compiles PTX for later linking and so trusts only the declared alignment of a shared
+    array. Whole-program compilation (NVRTC's cubin, numba's link-time optimization) knows that
+    they follow each other in the order of their declarations, which lets it fuse loads. Declaring
+    the alignment that comes of that order gives the same code.
+    """
+    start = re.search(rf"\.entry\s+{re.escape(entry)}\b", ptx)
+    if not start:
+        return ptx
+    end = re.compile(r"\.(entry|func)\s").search(ptx, start.end())
+    body = ptx[start.start() : end.start() if end else len(ptx)]
+    place = 0
+
+    def align(match: re.Match) -> str:
+        nonlocal place
+        declared, name = int(match[2]), match[5]
+        uses = len(re.findall(rf"(?<![\w$]){re.escape(name)}(?![\w$])", body))
+        if uses <= (match[0] in body):
+            return match[0]
+        place = -(-place // declared) * declared
+        known = min(place & -place or 16, 16)
+        place += SIZES[match[4]] * int(match[6] or 1)
+        return f"{match[1]}{max(declared, known)}{match[3]}"
+
+    return _SHARED.sub(align, ptx)
+
+
+def _version() -> str:
+    names = ("nvidia-nvjitlink", "nvidia-cuda-nvdisasm")
+    try:
+        return " ".join(metadata.version(n) for n in names)
+    except metadata.PackageNotFoundError:
+        return "system"
+
+
+def _cache_dir() -> Path:
+    root = os.environ.get("LABKIT_CACHE") or Path.home() / ".cache" / "labkit"
+    return Path(root) / "sass"
+
+
+def _keep(path: Path, text: str) -> None:
+    """Write at once or not at all; a cache that cannot be written is no error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(text)
+        os.replace(file.name, path)
+    except OSError:
+        pass
+
+
+def _compile(ptx: str, options: list[str]) -> tuple[bytes, str]:
+    try:
+        from cuda.bindings import nvjitlink
+    except ImportError:
+        raise LabkitError("nvJitLink is not installed: pip install nvidia-nvjitlink cuda-bindings.") from None
+    try:
+        handle = nvjitlink.create(len(options), options)
+    except RuntimeError as error:
+        raise LabkitError(f"nvJitLink cannot start ({_first_line(error)}): pip install nvidia-nvjitlink.") from None
+    try:
+        data = ptx.rstrip("\0 \n").encode() + b"\0"
+        try:
+            nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), "kernel")
+            nvjitlink.complete(handle)
+        except nvjitlink.nvJitLinkError as error:
+            log = bytearray(nvjitlink.get_error_log_size(handle))
+            nvjitlink.get_error_log(handle, log)
+            why = bytes(log).decode(errors="replace").strip("\0 \n").splitlines()
+            raise LabkitError(f"ptxas refuses this PTX: {why[0] if why else _first_line(error)}") from None
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, cubin)
+        log = bytearray(nvjitlink.get_info_log_size(handle))
+        nvjitlink.get_info_log(handle, log)
+        return bytes(cubin), bytes(log).decode(errors="replace").rstrip("\0 \n")
+    finally:
+        nvjitlink.destroy(handle)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+def nvdisasm() -> str:
+    """The path of nvdisasm: the wheel's, else the one on PATH; LabkitError without either."""
+    try:
+        for file in metadata.files("nvidia-cuda-nvdisasm") or ():
+            if file.name == "nvdisasm" and (path := Path(file.locate())).exists():
+                return str(path)
+    except metadata.PackageNotFoundError:
+        pass
+    found = shutil.which("nvdisasm")
+    if not found:
+        raise LabkitError("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm.")
+    return found
+
+
+def _disassemble(cubin: bytes) -> str:
+    tool = nvdisasm()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        done = subprocess.run([tool, "-g", "-c", str(path)], capture_output=True, text=True)
+    if done.returncode:
+        raise LabkitError(f"nvdisasm failed: {done.stderr.strip()[:200]}")
+    return done.stdout
+
+
+_LINE = re.compile(r'\s*//## File "(.*?)", line (\d+)')
+_CODE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+_USED = re.compile(r"Used (\d+) registers")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+
+
+def _read(text: str, log: str, entry: str) -> Machine:
+    code, at, block, inside = [], None, 0, False
+    for line in text.splitlines():
+        if line.startswith(".text."):
+            inside = line == f".text.{entry}:"
+            at = None
+        elif not inside:
+            continue
+        elif match := _LINE.match(line):
+            at = (match[1], int(match[2]))
+        elif line.startswith(".L_"):
+            block += 1
+        elif match := _CODE.match(line):
+            op, operands = match[1], match[2]
+            code.append(Sass(block, at, op, operands))
+            if op.split(".")[0] in ("BRA", "EXIT", "BAR", "RET", "BRX", "CALL", "WARPSYNC"):
+                block += 1
+    if not code:
+        raise LabkitError(f"ptxas left no code for the kernel {entry}")
+    part = log.split(f"Compiling entry function '{entry}'")[-1]
+    used, stack = _USED.search(part), _STACK.search(part)
+    return Machine(
+        tuple(code),
+        int(used[1]) if used else 0,
+        int(stack[1]) if stack else 0,
+        int(stack[2]) + int(stack[3]) if stack else 0,
+    )
+
+
+# ---------------------------------------------------------------------------- accesses of both
+
+
+@dataclass(frozen=True)
+class _Access:
+    """A load or store: bytes [offset, offset + width) from `base`, both inside `block`."""
+
+    pc: int
+    at: object
+    space: str
+    kind: str
+    group: tuple
+    offset: int
+    width: int
+
+
+def _sass_accesses(code: tuple[Sass, ...]) -> list[_Access]:
+    found: list[_Access] = []
+    version: Counter[str] = Counter()
+    for number, sass in enumerate(code):
+        name, *mods = sass.op.split(".")
+        match = re.fullmatch(r"(LD|ST)([GSL]?)", name)
+        if match:
+            base, offset = _sass_address(sass.operands)
+            width = next((_WIDTHS[m] for m in reversed(mods) if m in _WIDTHS), 4)
+            found.append(
+                _Access(
+                    number,
+                    sass.at,
+                    _SPACES[match[2]],
+                    match[1].lower(),
+                    (sass.block, *((r, version[r]) for r in base)),
+                    offset,
+                    width,
+                )
+            )
+        if not name.startswith(("ST", "RED", "BRA", "EXIT", "BAR")):
+            for register in _written(name, mods, sass.operands):
+                version[register] += 1
+    return found
+
+
+def _sass_address(operands: str) -> tuple[list[str], int]:
+    inside = re.findall(r"\[([^\[\]]*)\]", operands)
+    terms = inside[-1].split("+") if inside else []
+    base, offset = [], 0
+    for term in terms:
+        if re.fullmatch(r"-?0x[0-9a-f]+", term):
+            offset += int(term, 16)
+        else:
+            base.append(term.split(".")[0])
+    return base, offset
+
+
+def _written(name: str, mods: list[str], operands: str) -> list[str]:
+    """The registers that an instruction writes."""
+    match = re.search(r"\b(U?R)(\d+)\b", operands.split("[")[0].split(",")[0])
+    if not match:
+        # A predicate may stand before the register: ATOMG.E.ADD PT, R2, ...
+        match = re.match(r"U?P\w+,\s*(U?R)(\d+)\b", operands)
+    if not match:
+        return []
+    wide = "WIDE" in mods or "64" in mods or name.startswith("D")
+    count = 4 if "128" in mods else 2 if wide else 1
+    return [f"{match[1]}{int(match[2]) + k}" for k in range(count)]
+
+
+def _ptx_accesses(program: Program) -> list[_Access]:
+    blocks = _blocks(program.instructions)
+    linear = _Linear(program.instructions)
+    found = []
+    for instr in program.instructions:
+        if instr.op not in ("ld", "st") or {"param", "const"} & set(instr.mods):
+            continue
+        space = next((m for m in instr.mods if m in ("global", "shared", "local")), None)
+        if space is None:
+            space = next((m.split("::")[0] for m in instr.mods if m.startswith("shared::")), "generic")
+        address = next(o for o in instr.operands if hasattr(o, "base"))
+        constant, terms = linear.of(address.base)
+        guard = (instr.guard[0].slot, instr.guard[1]) if instr.guard else None
+        found.append(
+            _Access(
+                instr.index,
+                instr.inner,
+                space,
+                instr.op,
+                (blocks[instr.index], guard, terms),
+                constant + address.offset,
+                _ptx_width(instr),
+            )
+        )
+    return found
+
+
+def _ptx_width(instr: Instruction) -> int:
+    size = {"8": 1, "16": 2, "32": 4, "64": 8, "128": 16, "16x2": 4, "32x2": 8}
+    lanes = next((int(m[1:]) for m in instr.mods if re.fullmatch(r"v\d", m)), 1)
+    return size[re.sub(r"^\D+", "", instr.type)] * lanes
+
+
+def _blocks(instructions: list[Instruction]) -> list[int]:
+    """A number per instruction, the same while control runs straight and meets no barrier."""
+    leaders = {0}
+    for instr in instructions:
+        if instr.op in ("bra", "brx", "ret", "exit", "bar", "barrier", "call"):
+            leaders.add(instr.index + 1)
+            for operand in instr.operands:
+                leaders.update(getattr(operand, "pc", ()))
+    number, found = 0, []
+    for index in range(len(instructions)):
+        number += index in leaders
+        found.append(number)
+    return found
+
+
+class _Linear:
+    """Address registers as a constant plus multiples of registers that are not taken apart."""
+
+    def __init__(self, instructions: list[Instruction]) -> None:
+        written: Counter[int] = Counter()
+        self.definition: dict[int, Instruction] = {}
+        for instr in instructions:
+            if instr.op not in ("st", "red", "bra") and instr.operands:
+                slot = getattr(instr.operands[0], "slot", None)
+                if slot is not None:
+                    written[slot] += 1
+                    self.definition[slot] = instr
+        for slot, count in written.items():
+            if count > 1 or self.definition[slot].guard:
+                del self.definition[slot]
+        self.known: dict[int, tuple[int, tuple]] = {}
+
+    def of(self, operand: object) -> tuple[int, tuple]:
+        """(constant, ((term, factor), ...)) of an operand."""
+        if hasattr(operand, "variable"):
+            return operand.offset, ((operand.variable.name, 1),)
+        slot = getattr(operand, "slot", None)
+        if slot is None:
+            value = getattr(operand, "value", 0)
+            return (value, ()) if isinstance(value, int) else (0, ((repr(operand), 1),))
+        if slot not in self.known:
+            self.known[slot] = 0, ((slot, 1),)  # what a loop through itself would see
+            self.known[slot] = self.expand(slot)
+        return self.known[slot]
+
+    def expand(self, slot: int) -> tuple[int, tuple]:
+        opaque = 0, ((slot, 1),)
+        instr = self.definition.get(slot)
+        if instr is None or (instr.type or "") not in ("b64", "u64", "s64", "b32", "u32", "s32"):
+            return opaque
+        args = instr.operands[1:]
+        if instr.op == "mov" or instr.op == "cvta":
+            return self.of(args[0])
+        if instr.op in ("add", "sub") and len(args) == 2:
+            return self.sum(self.of(args[0]), self.of(args[1]), 1 if instr.op == "add" else -1)
+        factor = getattr(args[-1], "value", None) if args else None
+        if instr.op == "shl" and isinstance(factor, int):
+            return self.sum((0, ()), self.of(args[0]), 1 << factor)
+        if instr.op == "mul" and "lo" in instr.mods and isinstance(factor, int):
+            return self.sum((0, ()), self.of(args[0]), factor)
+        return opaque
+
+    @staticmethod
+    def sum(left: tuple[int, tuple], right: tuple[int, tuple], factor: int) -> tuple[int, tuple]:
+        terms = dict(left[1])
+        for term, count in right[1]:
+            terms[term] = terms.get(term, 0) + factor * count
+        kept = sorted(((t, c) for t, c in terms.items() if c), key=repr)
+        return left[0] + factor * right[0], tuple(kept)
+
+
+# ---------------------------------------------------------------------------- the plan
+
+
+def memory_plan(launch: Launch, program: Program) -> Plan:
+    """How the launch's accesses are counted on the hardware; never raises.
+
+    Without nvJitLink or nvdisasm everything stays as in the PTX and is a bound.
+    """
+    try:
+        machine = machine_code(launch.ptx, launch.entry, launch.arch, launch.max_registers)
+    except LabkitError as error:
+        every = [m.format(k) for s in _METRICS for m in _METRICS[s] for k in ("ld", "st", "atom", "red")]
+        every += [_FLOP_METRIC.format(name) for name in _FLOPS.values()]
+        return Plan(bounds=tuple(every), notes=(f"Counts are the PTX's own. {error}",))
+    parts: dict[int, tuple[tuple[int, int], ...]] = {}
+    bounds: set[str] = set()
+    notes: list[str] = []
+    mine, theirs = _by_kind(_ptx_accesses(program)), _by_kind(_sass_accesses(machine.code))
+    for (space, kind), accesses in mine.items():
+        found = _align(accesses, theirs.get((space, kind), []), drop=space == "local")
+        if found is not None:
+            parts.update(found)
+            continue
+        spaces = _METRICS if space == "generic" else (space,)
+        bounds.update(m.format(kind) for s in spaces for m in _METRICS[s])
+        notes.append(f"ptxas reshaped the {space} {'loads' if kind == 'ld' else 'stores'}; they count as in the PTX.")
+    kinds = _atomics(program, machine, bounds, notes)
+    if machine.spills:
+        bounds.update(m.format(k) for m in _METRICS["local"] for k in ("ld", "st"))
+        notes.append(f"ptxas spills {machine.spills} bytes of registers to local memory, which is not counted.")
+    bounds.update(_changed_flops(program, machine))
+    facts = {
+        "launch__registers_per_thread": max(machine.registers, 16),
+        "labkit__stack_bytes": machine.stack,
+        "labkit__spill_bytes": machine.spills,
+    }
+    return Plan(parts, kinds, facts, tuple(sorted(bounds)), tuple(notes))
+
+
+def _by_kind(accesses: list[_Access]) -> dict[tuple[str, str], list[_Access]]:
+    found = defaultdict(list)
+    for access in accesses:
+        found[access.space, access.kind].append(access)
+    return found
+
+
+def _align(mine: list[_Access], theirs: list[_Access], drop: bool) -> dict[int, tuple] | None:
+    """Parts of PTX accesses from the SASS ones, line by line and failing that all at once."""
+    parts: dict[int, tuple] = {}
+    rest_mine, rest_theirs = [], []
+    lines = dict.fromkeys([a.at for a in (*mine, *theirs)])
+    for at in lines:
+        here = [a for a in mine if a.at == at]
+        there = [a for a in theirs if a.at == at]
+        found = _match(here, there)
+        if found is None:
+            rest_mine += here
+            rest_theirs += there
+        else:
+            parts.update(found)
+    if rest_mine or rest_theirs:
+        found = _match(rest_mine, rest_theirs)
+        if found is None and drop and not rest_theirs:
+            found = {a.pc: () for a in rest_mine}  # a local array that lives in registers
+        if found is None:
+            return None
+        parts.update(found)
+    return parts
+
+
+def _match(mine: list[_Access], theirs: list[_Access]) -> dict[int, tuple] | None:
+    widths = {a.width for a in (*mine, *theirs)}
+    if len(widths) == 1 and mine and len(theirs) >= len(mine):
+        return {}  # the same accesses, in loops that ptxas may have unrolled
+    return _cover(mine, theirs)
+
+
+def _cover(mine: list[_Access], theirs: list[_Access]) -> dict[int, tuple] | None:
+    """Lay the SASS accesses over the PTX ones so that each byte is fetched once.
+
+    Returns what each PTX access becomes, None if they do not fit.
+    """
+    groups = _groups(mine)
+    for group in groups:
+        group.sort(key=lambda a: (a.offset, a.pc))
+    open_bytes = {a.pc: set(range(a.offset, a.offset + a.width)) for a in mine}
+    parts: dict[int, list[tuple[int, int]]] = {a.pc: [] for a in mine}
+    for pattern in sorted(_groups(theirs), key=lambda g: -sum(a.width for a in g)):
+        pattern.sort(key=lambda a: a.offset)
+        best = None
+        for group in groups:
+            for shift in dict.fromkeys(a.offset - pattern[0].offset for a in group):
+                placed = _place(group, pattern, shift, open_bytes)
+                if placed is not None:
+                    left = sum(len(open_bytes[a.pc]) for a in group)
+                    spare = left - sum(a.width for a in pattern)
+                    if best is None or spare < best[0]:
+                        best = spare, placed
+        if best is None:
+            return None
+        for owner, part, taken in best[1]:
+            parts[owner].append(part)
+            for pc, bytes_ in taken.items():
+                open_bytes[pc] -= bytes_
+    for group in groups:
+        twins = {(a.offset, a.width) for a in group if not open_bytes[a.pc]}
+        for a in group:
+            untouched = len(open_bytes[a.pc]) == a.width
+            if untouched and (a.offset, a.width) not in twins:
+                return None
+            if not untouched and open_bytes[a.pc] and a.width <= 4:
+                return None
+    whole = {a.pc: ((0, a.width),) for a in mine}
+    return {pc: tuple(p) for pc, p in parts.items() if tuple(p) != whole[pc]}
+
+
+def _groups(accesses: list[_Access]) -> list[list[_Access]]:
+    found = defaultdict(list)
+    for access in accesses:
+        found[access.group].append(access)
+    return list(found.values())
+
+
+def _place(
+    group: list[_Access], pattern: list[_Access], shift: int, open_bytes: dict[int, set[int]]
+) -> list[tuple[int, tuple[int, int], dict[int, set[int]]]] | None:
+    """Where each access of the pattern falls: (owner, (shift, width), bytes it takes of whom)."""
+    taken: dict[int, set[int]] = defaultdict(set)
+    placed = []
+    for access in pattern:
+        start, owner, mine = access.offset + shift, None, defaultdict(set)
+        for byte in range(start, start + access.width):
+            for a in group:
+                if byte in open_bytes[a.pc] and byte not in taken[a.pc]:
+                    taken[a.pc].add(byte)
+                    mine[a.pc].add(byte)
+                    owner = owner or a
+                    break
+            else:
+                return None
+        placed.append((owner.pc, (start - owner.offset, access.width), mine))
+    return placed
+
+
+def _atomics(program: Program, machine: Machine, bounds: set[str], notes: list[str]) -> dict[int, str]:
+    """Atomics without a wanted result become reductions; some become other code altogether."""
+    kinds: dict[int, str] = {}
+    read = {slot for instr in program.instructions for slot in _read_slots(instr)}
+    ops = defaultdict(set)
+    for sass in machine.code:
+        ops[sass.at].add(sass.op)
+    for instr in program.instructions:
+        if instr.op not in ("atom", "red"):
+            continue
+        here = ops.get(instr.inner, set())
+        names = {op.split(".")[0] for op in here}
+        wanted = isinstance(instr.operands[0], Reg) and instr.operands[0].slot in read
+        if instr.op == "atom" and not wanted:
+            kinds[instr.index] = "red"
+        plain = names & {"RED", "REDG", "ATOM", "ATOMG", "ATOMS"}
+        loops = any(".CAS" in op or "POPC" in op for op in here) and "cas" not in instr.mods
+        gathers = any(op.startswith("VOTE") for op in here)
+        if not plain or loops or gathers:
+            bounds.update(m.format(k) for s in ("global", "shared") for m in _METRICS[s] for k in ("atom", "red"))
+            note = "ptxas replaced atomics by other code; they count as in the PTX."
+            if note not in notes:
+                notes.append(note)
+    return kinds
+
+
+def _read_slots(instr: Instruction) -> list[int]:
+    """The registers that an instruction reads: all it names except its destination."""
+    found, todo = [], list(instr.operands[0 if instr.op in ("st", "red", "bra") else 1 :])
+    while todo:
+        operand = todo.pop()
+        if isinstance(operand, Reg):
+            found.append(operand.slot)
+        else:
+            todo += [getattr(operand, n) for n in ("base", "reg", "first", "second") if hasattr(operand, n)]
+            todo += getattr(operand, "items", ())
+    return found + ([instr.guard[0].slot] if instr.guard else [])
+
+
+def _changed_flops(program: Program, machine: Machine) -> set[str]:
+    """Floating-point counters of operations that ptxas added, dropped or replaced."""
+    mine: Counter[tuple] = Counter()
+    theirs: Counter[tuple] = Counter()
+    for instr in program.instructions:
+        if instr.op in _PTX_FLOPS and instr.type in _PTX_TYPES:
+            mine[_PTX_TYPES[instr.type] + _PTX_FLOPS[instr.op], instr.inner] += 1
+    for sass in machine.code:
+        name = _FLOPS.get(sass.op.split(".")[0])
+        if name:
+            theirs[name, sass.at] += 1
+    changed = {name for name, at in mine if theirs[name, at] < mine[name, at]}
+    changed |= {name for name, at in theirs if not mine[name, at]}
+    return {_FLOP_METRIC.format(name) for name in changed}
