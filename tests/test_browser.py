@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOK = "02_gemm/01_naive_to_tiled.ipynb"
-SOLUTION = ROOT / "solutions/02_gemm/kernels/gemm/coalesced.py"
+SOLUTIONS = ROOT / "solutions/02_gemm"
 
 CHROMIUM_FLAGS = [
     "--no-sandbox",
@@ -33,7 +33,9 @@ JUPYTERLAB_SETTINGS = {
     "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
-ERROR = '[data-mime-type="application/vnd.jupyter.error"]'  # what a cell that raised shows
+CELL = ".jp-Notebook .jp-Cell"
+# What a cell shows that raised, or warned: neither belongs into a notebook for students.
+ERROR = '[data-mime-type="application/vnd.jupyter.stderr"]'
 
 pytestmark = pytest.mark.browser
 
@@ -110,50 +112,50 @@ def address(log: Path, process: subprocess.Popen) -> str:
 
 
 class Notebook:
-    """A notebook in JupyterLab's page, used as by hand."""
+    """A notebook in JupyterLab's page, used as by hand; cells go by their id in the file."""
 
-    def __init__(self, page, server: str, path: str):
+    def __init__(self, page, server: str, file: Path, path: str):
         self.page = page
+        self.ids = [cell["id"] for cell in json.loads(file.read_text())["cells"]]
         base, token = server.split("/lab?")
-        page.goto(f"{base}/lab/workspaces/{time.time_ns()}/tree/{path}?{token}")
-        page.locator(".jp-Notebook .jp-Cell").first.wait_for()
+        page.goto(f"{base}/lab/tree/{path}?{token}")
         page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()
+        page.locator(CELL).nth(len(self.ids) - 1).wait_for(state="attached")
+        assert page.locator(CELL).count() == len(self.ids)
 
-    def cell(self, text: str):
-        """The code cell with that text in its source."""
-        source = self.page.locator(".jp-InputArea-editor", has_text=text)
-        return self.page.locator(".jp-CodeCell").filter(has=source)
+    def cell(self, name: str):
+        return self.page.locator(CELL).nth(self.ids.index(name))
 
-    def output(self, text: str) -> str:
-        """What that cell shows."""
-        return self.cell(text).locator(".jp-OutputArea").inner_text()
+    def output(self, name: str) -> str:
+        """What that cell shows below its source."""
+        return self.cell(name).locator(".jp-OutputArea").inner_text()
 
-    def write(self, text: str, source: str) -> None:
-        """Put `source` in the place of that cell's."""
-        self.cell(text).locator(".cm-content").click()
+    def write(self, name: str, source: str) -> None:
+        """Put `source` in the place of the cell's."""
+        self.cell(name).locator(".cm-content").click()
         self.page.keyboard.press("Control+a")
         self.page.keyboard.insert_text(source)
 
     def run_all(self) -> None:
-        """Run > Run All Cells; a cell that raises fails the test."""
+        """Run > Run All Cells; a cell that raises or warns fails the test."""
         prompt = self.page.locator(".jp-CodeCell .jp-InputPrompt").last
-        before = prompt.inner_text()
+        before = prompt.text_content()
         self.page.locator(".lm-MenuBar-item", has_text="Run").first.click()
         self.page.locator(".lm-Menu-item", has_text="Run All Cells").first.click()
         self._wait(prompt, before)
         for error in self.page.locator(ERROR).all():
             raise AssertionError(error.inner_text())
 
-    def run(self, text: str) -> None:
+    def run(self, name: str) -> None:
         """Run one cell, with Ctrl+Enter."""
-        prompt = self.cell(text).locator(".jp-InputPrompt")
-        before = prompt.inner_text()
-        self.cell(text).locator(".cm-content").click()
+        prompt = self.cell(name).locator(".jp-InputPrompt")
+        before = prompt.text_content()
+        self.cell(name).locator(".cm-content").click()
         self.page.keyboard.press("Control+Enter")
         self._wait(prompt, before)
 
     def _wait(self, prompt, before: str) -> None:
-        """Until the cell of that prompt has run, or one has raised."""
+        """Until the cell of that prompt has run, or one has raised or warned."""
         self.page.wait_for_function(
             """([prompt, before, error]) =>
                    /\\d/.test(prompt.textContent) && prompt.textContent !== before
@@ -162,23 +164,41 @@ class Notebook:
             timeout=180_000,
         )
 
+    def screenshot(self, name: str, path: Path) -> None:
+        self.cell(name).scroll_into_view_if_needed()
+        self.page.screenshot(path=path)
 
-def test_a_right_kernel_passes_and_a_wrong_one_is_told_why(page, server, project, tmp_path):
-    notebook = Notebook(page, server, NOTEBOOK)
-    magic, check = "%%kernel gemm/coalesced", 'gemm["coalesced"].check()'
 
-    right = f"{magic}\n{SOLUTION.read_text()}"
-    notebook.write(magic, right)
+def solutions() -> dict[str, str]:
+    """Cell id -> cell with the solution, for each kernel of the notebook."""
+    cells = {}
+    for path in sorted(SOLUTIONS.glob("kernels/*/*.*")):
+        problem, rung = path.parent.name, path.stem
+        language, flag = {".py": ("numba", ""), ".cu": ("cuda", " --cuda")}[path.suffix]
+        magic = f"%%kernel {problem}/{rung}{flag}\n"
+        cells[f"{problem}--{rung}--{language}"] = magic + path.read_text()
+    return cells
+
+
+def test_right_kernels_pass_and_a_wrong_one_is_told_why(page, server, project, tmp_path):
+    notebook = Notebook(page, server, project / "labs" / NOTEBOOK, NOTEBOOK)
+    kernels = {name: cell for name, cell in solutions().items() if name in notebook.ids}
+    assert "gemm--coalesced--numba" in kernels
+    for name, cell in kernels.items():
+        notebook.write(name, cell)
     notebook.run_all()
-    page.screenshot(path=tmp_path / "right.png")
-    assert "passed" in notebook.output(check)
+    notebook.screenshot("gemm--coalesced--check", tmp_path / "right.png")
+    for name in notebook.ids:
+        if "--check" in name:
+            assert re.search(r"gemm/\w+.* passed", notebook.output(name)), name
 
+    right = kernels["gemm--coalesced--numba"]
     wrong = right.replace("if row < M and col < N", "if row <= M and col < N")
     assert wrong != right
-    notebook.write(magic, wrong)
-    notebook.run(magic)
-    notebook.run(check)
-    page.screenshot(path=tmp_path / "wrong.png")
-    shown = notebook.output(check)
+    notebook.write("gemm--coalesced--numba", wrong)
+    notebook.run("gemm--coalesced--numba")
+    notebook.run("gemm--coalesced--check")
+    notebook.screenshot("gemm--coalesced--check", tmp_path / "wrong.png")
+    shown = notebook.output("gemm--coalesced--check")
     assert "failed" in shown
     assert re.search(r"line \d+: .* outside ", shown), shown
