@@ -21,8 +21,7 @@ def test_the_labs_can_be_done_here(findings):
 
 def test_it_looks_at_everything(findings):
     assert list(findings) == (
-        "Python,labkit,GPU and driver,PyTorch,numba-cuda,NVRTC,nvJitLink,nvdisasm,nvcc,ncu,"
-        "emulator,JupyterLab"
+        "Python,labkit,GPU and driver,PyTorch,numba-cuda,NVRTC,nvJitLink,nvdisasm,nvcc,ncu,emulator,JupyterLab"
     ).split(",")
     for name in ("numba-cuda", "NVRTC", "nvJitLink"):
         assert f" {doctor.TOOLKIT}" in findings[name].detail
@@ -61,6 +60,56 @@ def test_another_toolkit_is_refused(monkeypatch):
     finding = doctor._examined("NVRTC", doctor._nvrtc, "missing", doctor.INSTALL)
     assert finding.state == "missing"
     assert finding.detail == "NVRTC is 13.0, and the labs are made for 12.9"
+
+
+class Driver:
+    """libcuda and NVML, as ctypes would give them."""
+
+    def __init__(self, status: int = 0, version: int = 13_000):
+        self.status, self.version = status, version
+
+    def cuInit(self, flags):
+        return self.status
+
+    def cuDeviceGetCount(self, count):
+        count._obj.value = 1
+        return 0
+
+    def cuDriverGetVersion(self, version):
+        version._obj.value = self.version
+        return 0
+
+    def cuDeviceGetName(self, name, length, device):
+        name.value = b"NVIDIA H200"
+        return 0
+
+    def cuDeviceGetAttribute(self, value, attribute, device):
+        value._obj.value = {75: 9, 76: 0}[attribute]
+        return 0
+
+    def nvmlInit_v2(self):
+        return 0
+
+    def nvmlSystemGetDriverVersion(self, release, length):
+        release.value = b"580.159.04"
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("driver", "device", "state", "detail"),
+    [
+        (Driver(), "", "ok", "NVIDIA H200 (sm_90), driver 580.159.04"),
+        (Driver(), "emulator", "optional", "left out by LABKIT_DEVICE=emulator"),
+        (Driver(version=12_080), "", "optional", "driver 580.159.04, which is too old for CUDA 13.0"),
+        (Driver(status=100), "", "optional", "no GPU that it can use (cuInit gives 100)"),
+    ],
+)
+def test_drivers_are_told_apart(monkeypatch, driver, device, state, detail):
+    monkeypatch.setattr(doctor.ctypes, "CDLL", lambda name: driver)
+    monkeypatch.setenv("LABKIT_DEVICE", device)
+    finding = doctor._examined("GPU and driver", doctor._gpu, "optional", "")
+    assert finding.state == state and detail in finding.detail
+    assert bool(finding.mend) == (state != "ok")
 
 
 def test_counters_kept_to_root_are_noticed(tmp_path, monkeypatch):
