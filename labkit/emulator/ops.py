@@ -66,7 +66,11 @@ def lookup(op: str, mods: tuple[str, ...], types: tuple[str, ...]) -> Op:
     if builder is None:
         raise Unsupported(op)
     left = set(mods)
-    made = builder(op, left, types)
+    try:
+        made = builder(op, left, types)
+    except (KeyError, IndexError, ValueError) as error:
+        # A type that is missing, too many, or of another kind than the operation's.
+        raise Unsupported(op) from error
     if made is None or left:
         raise Unsupported(op)
     return made
@@ -692,7 +696,7 @@ def _round_fraction(x: Fraction, mode: str) -> float:
     try:
         near = x.numerator / x.denominator
     except OverflowError:
-        near = math.copysign(math.inf, x)
+        near = math.inf if x > 0 else -math.inf
     if mode == "rn":
         return near
     exact = None if math.isinf(near) else Fraction(near)
@@ -725,7 +729,7 @@ def _fma_exact(a, b, c, mode: str):
             same = product == math.copysign(1, z)
             out[i] = math.copysign(0, z if same else (-1 if mode == "rm" else 1))
         else:
-            out[i] = math.copysign(_round_fraction(exact, mode), exact)
+            out[i] = math.copysign(_round_fraction(exact, mode), 1 if exact > 0 else -1)
     return out[()]
 
 
