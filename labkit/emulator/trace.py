@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,10 +121,40 @@ class Trace:
             return buffer.name, tuple(
                 buffer.index(a - buffer.base) if a >= 0 else None for a in addresses
             )
+        names = _shared_names(self._program)
         variables = self._program.shared if space == "shared" else self._program.local
         for variable, start in variables.values():
             if start <= inside[0] < start + max(variable.size, 1) or (
                 variable.dynamic and inside[0] >= start
             ):
-                return variable.name, (None,) * LANES
+                return names.get(variable.name, variable.name), (None,) * LANES
         return None, (None,) * LANES
+
+
+def _shared_names(program: Program) -> dict[str, str]:
+    """Shared arrays as their author calls them, by their names in the PTX.
+
+    NVRTC mangles `tile` of kernel k to `_ZZ1kE4tile`; numba numbers them `_cudapy_smem_1` and so on in
+    the order of their `cuda.shared.array` calls, whose left-hand sides stand in the source.
+    """
+    found, numbered = {}, []
+    for name in program.shared:
+        if mangled := re.match(r"_ZZ.*E(\d+)(\w+)$", name):
+            found[name] = mangled[2][-int(mangled[1]) :]
+        elif match := re.match(r"_cudapy_smem_(\d+)", name):
+            numbered.append((int(match[1]), name))
+    numbered.sort()
+    written = _written_names(program) if numbered else []
+    for k, (number, name) in enumerate(numbered):
+        found[name] = written[k] if len(written) == len(numbered) else f"shared{number}"
+    return found
+
+
+def _written_names(program: Program) -> list[str]:
+    lines = [i.line for i in program.instructions if i.line]
+    try:
+        text = Path(program.file or "").read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []
+    own = "\n".join(text[min(lines, default=1) - 1 : max(lines, default=0)])
+    return re.findall(r"^\s*(\w+)\s*=\s*(?:cuda\.)?shared\.array\(", own, re.M)

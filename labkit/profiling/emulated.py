@@ -1,0 +1,88 @@
+"""Profiles without a GPU: run on the emulator and count what the hardware would count."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from labkit.emulator.counters import Counters
+from labkit.emulator.engine import Emulation
+from labkit.emulator.ptx import parse
+from labkit.emulator.trace import Trace
+from labkit.errors import LabkitError
+from labkit.profiling.profile import Profile
+
+if TYPE_CHECKING:
+    from labkit.emulator.launch import Launch
+
+ARCH = "sm_90"
+
+
+class _Watched(Emulation):
+    """An emulation that tells its trace which launch begins."""
+
+    def run(self, launch: Launch) -> None:
+        self.trace.begin(launch, parse(launch.ptx).program(launch.entry), self.memory)
+        super().run(launch)
+
+
+def profile_emulated(
+    fn: Callable[[], object],
+    *,
+    label: str | None = None,
+    shape: Mapping[str, int] | None = None,
+    names: Mapping[str, Any] | None = None,
+    trace: Trace | None = None,
+) -> Profile:
+    """Call `fn` with its numba and CUDA C++ launches run on the emulator, and count them together.
+
+    label, shape : what the profile says of itself; the label defaults to the kernel's name.
+    names : tensors by the names that the profile and its pictures use for them.
+    trace : which warp's accesses to keep; the first warp of block (0, 0, 0) by default.
+    Raises KernelFault where a kernel does wrong, LabkitError where `fn` launches nothing.
+    """
+    from labkit.kernels import emulating
+
+    counters, trace = Counters(), trace or Trace()
+    emulation = _Watched(counters=counters, trace=trace)
+    with emulating(emulation, names):
+        fn()
+    if not counters.launches:
+        raise LabkitError("No kernel was launched, so there is nothing to profile; launch one inside the function.")
+    buffers = emulation.memory.buffers
+    return Profile(
+        origin="emulated",
+        kernel=label or " + ".join(dict.fromkeys(counters.kernels)),
+        shape=dict(shape or {}),
+        metrics=counters.metrics,
+        fidelity=counters.fidelity,
+        line_counts=tuple(counters.lines),
+        arrays={
+            buffers[number].name: {"loaded": used["ld"], "stored": used["st"]}
+            for number, used in sorted(counters.buffers.items())
+        },
+        accesses=tuple(trace.accesses),
+        machine={"emulator of": ARCH, "on": platform.machine()},
+        notes=tuple(counters.notes),
+    )
+
+
+def emulate(
+    kernel: Any,
+    grid: int | Sequence[int],
+    block: int | Sequence[int],
+    args: Sequence[Any],
+    shared: int = 0,
+    arch: str = ARCH,
+) -> Profile:
+    """Run `kernel[grid, block](*args)` on the emulator and profile it.
+
+    kernel : a numba dispatcher (`@cuda.jit`) or a CUDA kernel (`lk.cuda_kernel`).
+    args : numpy arrays or CPU tensors, written in place, and numbers.
+    shared : dynamic shared memory in bytes.
+    Raises KernelFault where the kernel does wrong, KernelError where it cannot be compiled or launched.
+    """
+    if arch != ARCH:
+        raise LabkitError(f"The emulator counts as {ARCH} does, not {arch!r}; leave arch out.")
+    return profile_emulated(lambda: kernel[grid, block, 0, shared](*args))

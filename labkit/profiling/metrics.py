@@ -1,0 +1,259 @@
+"""What the metrics mean: one table, used by profiles, differences and reports.
+
+Names are Nsight Compute's, checked on GH100; `labkit__*` are the emulator's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from labkit.errors import LabkitError
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: `title` in words, `unit`, what it counts, and whether less or more of it is better."""
+
+    name: str
+    title: str
+    unit: str
+    text: str
+    better: str | None = None
+
+
+def _memory(kind: str, verb: str) -> tuple[Metric, ...]:
+    at = f"l1tex__t_{{}}_pipe_lsu_mem_global_op_{kind}.sum"
+    return (
+        Metric(
+            f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_{kind}.ratio",
+            f"sectors per global {verb} request",
+            "sectors",
+            "How many 32-byte pieces of memory one warp touches at once; 4 when 32 lanes read 32 floats side by side.",
+        ),
+        Metric(
+            at.format("requests"),
+            f"global {verb} requests",
+            "requests",
+            f"Warp instructions that {verb} global memory, with at least one active lane.",
+            "less",
+        ),
+        Metric(
+            at.format("sectors"),
+            f"global {verb} sectors",
+            "sectors",
+            "32-byte pieces that those requests touched, repeats counted again.",
+            "less",
+        ),
+    )
+
+
+def _shared(kind: str, verb: str) -> tuple[Metric, ...]:
+    return (
+        Metric(
+            f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{kind}.sum",
+            f"shared {verb} wavefronts",
+            "wavefronts",
+            "Passes through the 32 banks of shared memory; each takes a cycle.",
+            "less",
+        ),
+        Metric(
+            f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{kind}.sum",
+            f"shared {verb} bank conflicts",
+            "wavefronts",
+            "Extra passes because lanes wanted different words of the same bank.",
+            "less",
+        ),
+    )
+
+
+def _flops() -> tuple[Metric, ...]:
+    kinds = {"f": "float32", "d": "float64", "h": "float16"}
+    ops = {"add": "additions", "mul": "multiplications", "fma": "multiply-adds"}
+    return tuple(
+        Metric(
+            f"smsp__sass_thread_inst_executed_op_{k}{o}_pred_on.sum",
+            f"{kinds[k]} {ops[o]}",
+            "operations",
+            f"{ops[o].capitalize()} that threads carried out"
+            + ("; each is two floating-point operations." if o == "fma" else "."),
+        )
+        for k in kinds
+        for o in ops
+    )
+
+
+METRICS = (
+    Metric("gpu__time_duration.sum", "time", "ns", "From the kernel's start to its end.", "less"),
+    *_memory("ld", "load"),
+    *_memory("st", "store"),
+    *_memory("atom", "atomic"),
+    *_memory("red", "reduction"),
+    Metric(
+        "dram__bytes_read.sum",
+        "DRAM bytes read",
+        "bytes",
+        "Read from the GPU's memory. Emulated: the distinct 64-byte pieces, as if the caches kept all.",
+        "less",
+    ),
+    Metric("dram__bytes_write.sum", "DRAM bytes written", "bytes", "Written to the GPU's memory.", "less"),
+    Metric(
+        "labkit__distinct_bytes_global_op_ld.sum",
+        "distinct bytes loaded",
+        "bytes",
+        "Different bytes of global memory that were loaded at least once: no kernel can load fewer.",
+    ),
+    Metric(
+        "labkit__distinct_bytes_global_op_st.sum",
+        "distinct bytes stored",
+        "bytes",
+        "Different bytes of global memory that were stored at least once.",
+    ),
+    Metric(
+        "lts__t_sectors_srcunit_tex.sum",
+        "sectors from L1 to L2",
+        "sectors",
+        "32-byte pieces that L1 asked L2 for: what L1 could not serve itself.",
+        "less",
+    ),
+    Metric("lts__t_bytes.sum", "L2 traffic", "bytes", "Bytes that went through L2.", "less"),
+    *_shared("ld", "load"),
+    *_shared("st", "store"),
+    *_shared("atom", "atomic"),
+    *(
+        metric
+        for kind, verb in (("ld", "load"), ("st", "store"))
+        for metric in (
+            Metric(
+                f"smsp__sass_inst_executed_op_local_{kind}.sum",
+                f"local {verb} instructions",
+                "instructions",
+                "Warp instructions on local memory: arrays and registers that did not fit in registers.",
+                "less",
+            ),
+            Metric(
+                f"l1tex__average_t_sectors_per_request_pipe_lsu_mem_local_op_{kind}.ratio",
+                f"sectors per local {verb} request",
+                "sectors",
+                "32-byte pieces of local memory per request.",
+            ),
+            Metric(
+                f"l1tex__t_requests_pipe_lsu_mem_local_op_{kind}.sum",
+                f"local {verb} requests",
+                "requests",
+                "One per warp instruction and 4 bytes of width.",
+                "less",
+            ),
+            Metric(
+                f"l1tex__t_sectors_pipe_lsu_mem_local_op_{kind}.sum",
+                f"local {verb} sectors",
+                "sectors",
+                "32-byte pieces of local memory.",
+                "less",
+            ),
+        )
+    ),
+    *_flops(),
+    Metric(
+        "smsp__inst_executed.sum",
+        "warp instructions",
+        "instructions",
+        "Instructions issued, each for a whole warp. Emulated: PTX instructions.",
+        "less",
+    ),
+    Metric(
+        "smsp__thread_inst_executed.sum",
+        "thread instructions",
+        "instructions",
+        "The same, counted once per active lane.",
+    ),
+    Metric(
+        "smsp__thread_inst_executed_per_inst_executed.ratio",
+        "active lanes per instruction",
+        "of 32 lanes",
+        "Below 32, lanes of a warp sit out: divergence, or blocks that are no multiple of 32 threads.",
+        "more",
+    ),
+    Metric(
+        "smsp__sass_branch_targets_threads_divergent.sum",
+        "divergent branches",
+        "branches",
+        "Branches at which the lanes of a warp parted.",
+        "less",
+    ),
+    Metric(
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "achieved occupancy",
+        "%",
+        "Warps resident on a multiprocessor, of the most it can hold.",
+    ),
+    Metric("launch__registers_per_thread", "registers per thread", "registers", "What ptxas gave each thread."),
+    Metric(
+        "launch__shared_mem_per_block_static",
+        "static shared memory",
+        "bytes per block",
+        "Shared memory that the kernel declares.",
+    ),
+    Metric(
+        "launch__shared_mem_per_block_dynamic",
+        "dynamic shared memory",
+        "bytes per block",
+        "Shared memory that the launch asks for.",
+    ),
+    Metric("labkit__stack_bytes", "stack", "bytes per thread", "Local memory of each thread."),
+    Metric(
+        "labkit__spill_bytes",
+        "register spills",
+        "bytes",
+        "Registers that ptxas moved to local memory, loads and stores in the code.",
+        "less",
+    ),
+    Metric("launch__grid_size", "blocks", "blocks", "Blocks of the launch, of several launches together."),
+    Metric("launch__block_size", "threads per block", "threads", "Threads of a block."),
+    Metric("launch__thread_count", "threads", "threads", "Threads of the launch, of several together."),
+    Metric(
+        "launch__waves_per_multiprocessor",
+        "waves",
+        "waves",
+        "How often the GPU is filled with blocks; the last wave may be partly empty.",
+    ),
+)
+BY_NAME = {metric.name: metric for metric in METRICS}
+
+# What ncu is asked for when nobody says otherwise.
+DEFAULT = tuple(m.name for m in METRICS if not m.name.startswith("labkit__") and "_op_h" not in m.name)
+
+
+def describe(name: str) -> Metric:
+    """The table's entry, or one made of the name alone."""
+    return BY_NAME.get(name) or Metric(name, name, "", "")
+
+
+def unknown_metric(name: str, known: Iterable[str]) -> LabkitError:
+    """The error for a metric that a profile does not have; it names the nearest that it has."""
+    known = list(known)
+    found = sorted(known, key=lambda other: -_likeness(name.lower(), other))[:3]
+    tail = f" The nearest are {', '.join(found)}." if found else ""
+    if name in BY_NAME:
+        return LabkitError(f"This profile has no {name} ({BY_NAME[name].title}): it was not measured here.{tail}")
+    return LabkitError(f"No metric of this profile is called {name!r}.{tail}")
+
+
+def _likeness(name: str, metric: str) -> float:
+    """How near a metric is to what someone typed: words shared with its name and title, then spelling."""
+    import difflib
+    import re
+
+    def split(text: str) -> set[str]:
+        return set(re.split(r"[^a-z0-9]+", text.lower())) - {""}
+
+    words, own = split(name.replace("_", " ")), split(f"{metric.replace('_', ' ')} {describe(metric).title}")
+    shared = len(words & own) / max(len(words), 1)
+    return shared + difflib.SequenceMatcher(None, name, metric).ratio()
+
+
+def amount(value: float) -> str:
+    """A count as people read it: 1,048,576; 8.5; 0.333."""
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.3g}" if abs(value) < 100 else f"{value:,.1f}"

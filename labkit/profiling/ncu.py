@@ -1,0 +1,144 @@
+"""Profiles on a GPU: Nsight Compute replays a recording in a process of its own."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from labkit.emulator.counters import RATIOS
+from labkit.errors import LabkitError
+from labkit.profiling.metrics import DEFAULT
+
+RANGE = "labkit@kernel/"
+_PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/NVIDIA-Nsight-Compute*/ncu")
+_FAILURES = {
+    "ERR_NVGPUCTRPERM": "The driver lets only root read the GPU's performance counters (ERR_NVGPUCTRPERM); run as "
+    "root, start the container with --cap-add=SYS_ADMIN, or load the driver's module with "
+    "NVreg_RestrictProfilingToAdminUsers=0.",
+    "LibraryNotLoaded": "Nsight Compute cannot reach the driver's profiling library here (LibraryNotLoaded); some "
+    "sandboxes hide it: profile on the machine itself, or on the emulator.",
+    "No kernels were profiled": "Nsight Compute saw no kernel in the recorded range; record at least one launch, and "
+    "see that the package nvtx is installed.",
+}
+
+
+def find() -> str | None:
+    """The path of ncu: on PATH, else where NVIDIA's installers put it; None if it is nowhere."""
+    found = shutil.which("ncu")
+    if found:
+        return found
+    for place in _PLACES:
+        paths = sorted(Path("/").glob(place.lstrip("/")))
+        if paths:
+            return str(paths[-1])
+    return None
+
+
+def available() -> bool:
+    """Whether ncu is installed; whether it may read counters only a run can tell."""
+    return find() is not None
+
+
+def run(folder: str | Path, metrics: Sequence[str] = DEFAULT, *, timeout: float = 600) -> dict[str, float]:
+    """Profile the recording in `folder` (`Recording.save`), all its launches together.
+
+    Values are in base units (bytes, nanoseconds). Counts of several launches add up, ratios of counts
+    are made anew, and what is neither is the mean weighted by time.
+    Raises LabkitError, one sentence with the mend, where it cannot be done.
+    """
+    ncu = find()
+    if ncu is None:
+        raise LabkitError(
+            "Nsight Compute (ncu) is not installed; it comes with the CUDA toolkit. The emulator profiles without it."
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        report = Path(scratch) / "report.ncu-rep"
+        command = [
+            ncu, "--target-processes", "all", "--clock-control", "none", "--cache-control", "all",
+            "--nvtx", "--nvtx-include", RANGE, "--metrics", ",".join(metrics), "-f", "-o", str(report),
+            sys.executable, "-m", "labkit.kernels.replay", str(folder),
+        ]  # fmt: skip
+        output = _call(command, timeout)
+        if not report.exists():
+            raise LabkitError(_FAILURES["No kernels were profiled"])
+        text = _call([ncu, "--import", str(report), "--page", "raw", "--csv", "--print-units", "base"], timeout)
+    launches = parse_raw(text, metrics)
+    if not launches:
+        raise _failure(output)
+    return combine(launches)
+
+
+def _call(command: list[str], timeout: float) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise LabkitError(f"Nsight Compute did not end within {timeout:g} s; profile a smaller shape.") from None
+    if done.returncode:
+        raise _failure(done.stdout + "\n" + done.stderr)
+    failed = next((text for key, text in _FAILURES.items() if key in done.stdout + done.stderr), None)
+    if failed:
+        raise LabkitError(failed)
+    return done.stdout
+
+
+def _failure(output: str) -> LabkitError:
+    """The sentence for what ncu printed."""
+    for key, sentence in _FAILURES.items():
+        if key in output:
+            return LabkitError(sentence)
+    missing = re.findall(r"Failed to find metric '?([\w.]+)", output)
+    if missing:
+        return LabkitError(
+            f"Nsight Compute has no metric {', '.join(sorted(set(missing)))} on this chip; "
+            "`ncu --query-metrics` lists those it has."
+        )
+    said = [line for line in output.splitlines() if line.strip() and not line.startswith("==")]
+    errors = [line for line in output.splitlines() if line.startswith("==ERROR==")]
+    what = (said or errors or ["it said nothing"])[-1].removeprefix("==ERROR==").strip()
+    return LabkitError(f"Nsight Compute or the kernel that it replayed failed: {what}")
+
+
+def parse_raw(text: str, metrics: Sequence[str]) -> list[dict[str, float]]:
+    """The rows of `ncu --page raw --csv`, one dict per launch; the row after the header holds units."""
+    start = text.find('"ID"')
+    if start < 0:
+        return []
+    rows = list(csv.DictReader(io.StringIO(text[start:])))[1:]
+    found = []
+    for row in rows:
+        values = {}
+        for name in metrics:
+            cell = (row.get(name) or "").replace(",", "")
+            try:
+                values[name] = float(cell)
+            except ValueError:
+                continue
+        found.append(values)
+    return found
+
+
+def combine(launches: list[dict[str, float]]) -> dict[str, float]:
+    """Several launches as one."""
+    if len(launches) == 1:
+        return launches[0]
+    times = [launch.get("gpu__time_duration.sum", 1.0) or 1.0 for launch in launches]
+    found = {}
+    for name in launches[0]:
+        values = [launch.get(name, 0.0) for launch in launches]
+        if name.endswith(".sum") or name in ("launch__grid_size", "launch__thread_count"):
+            found[name] = sum(values)
+        elif name.startswith("launch__"):
+            found[name] = max(values)
+        else:
+            found[name] = sum(v * t for v, t in zip(values, times, strict=True)) / sum(times)
+    for ratio, (above, below) in RATIOS.items():
+        if ratio in found and found.get(below) and above in found:
+            found[ratio] = found[above] / found[below]
+    return found
