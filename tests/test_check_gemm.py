@@ -104,7 +104,7 @@ WRONG = [
         ("        tB[y, x] = B[k0 + y, col]", "        if y < 8: tB[y, x] = B[k0 + y, col]"),
         ("        tB[y][x] = k0", "        if (y < 8) tB[y][x] = k0"),
         "uninitialized",
-        r"shared",
+        r"tB\[128\]|no thread has written",
         ("acc += tA[y, k]", "acc += tA[y][k]"),
     ),
     Wrong(
@@ -139,8 +139,8 @@ WRONG = [
         "smem_tile",
         (FIRST_BARRIER[0], "        if y < 8: cuda.syncthreads()  # nobody reads"),
         (FIRST_BARRIER[1], "        if (y < 8) __syncthreads();  // nobody reads"),
-        "barrier|race",
-        r"barrier",
+        "barrier",
+        r"128 of 256",
         ("if y < 8: cuda", "if (y < 8) __sync"),
     ),
     Wrong(
@@ -154,7 +154,7 @@ WRONG = [
     Wrong(
         "half precision inside",
         "coalesced",
-        ("acc += A[row, k] * B[k, col]", "acc += float16(A[row, k]) * float16(B[k, col])"),
+        ("acc += A[row, k] * B[k, col]", "acc += float32(float16(A[row, k])) * B[k, col]"),
         ("A[(size_t)row * K + k] * B", "__half2float(__float2half(A[(size_t)row * K + k])) * B"),
         "value",
         r"allowed",
@@ -170,11 +170,8 @@ def edited(case: Wrong, language: str) -> str:
     if case.name == "writes its input" and language == "cuda":
         text = text.replace("+ col] = acc;", "+ col] = acc;\n        A[(size_t)row * K] = acc;")
     if case.name == "half precision inside":
-        header = {"numba": ("from numba import cuda, float32", "from numba import cuda, float16, float32")}
-        text = text.replace(*header["numba"]) if language == "numba" else "#include <cuda_fp16.h>\n" + text
-        text = text.replace(
-            "float16(A[row, k]) * float16(B[k, col])", "float32(float16(A[row, k])) * B[k, col]"
-        )
+        header = {"numba": "from numba.cuda.types import float16\n", "cuda": "#include <cuda_fp16.h>\n"}
+        text = header[language] + text
     return text
 
 
