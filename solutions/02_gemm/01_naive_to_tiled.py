@@ -89,9 +89,9 @@ figure = go.Figure(
                colorscale=["#dbe9f6", "#9ecae1"], hoverinfo="none")
 )
 figure.update_layout(
-    title="One block of 16 x 16 threads: each number is a lane, each band of color a warp",
-    xaxis_title="threadIdx.x", yaxis_title="threadIdx.y", yaxis_autorange="reversed",
-    width=620, height=520, template="plotly_white",
+    title="One block: each number is a lane, each band of color a warp",
+    xaxis=dict(title="threadIdx.x", dtick=1), yaxis=dict(title="threadIdx.y", dtick=1),
+    yaxis_autorange="reversed", width=620, height=520, template="plotly_white",
 )
 figure
 
@@ -442,7 +442,8 @@ assert p_tile[FMA] == p_coalesced[FMA]
 #
 # Take the first barrier out of your kernel. On a GPU, such a kernel often gives the right result, and
 # then once in a while it does not. The check does not rely on luck: it sees that one thread reads
-# what another wrote, with nothing between them.
+# what another wrote, with nothing between them. Which two lines does it name? Then do the same with the
+# second barrier, in the kernel's own cell, and put it back.
 
 # %%
 import tempfile
@@ -494,22 +495,27 @@ import pandas as pd
 profiles = {"naive": p_naive, "coalesced": p_coalesced, "smem_tile": p_tile}
 page = pd.DataFrame(
     {
-        rung: {
-            "load requests": p[REQUESTS],
-            "sectors per request": p[PER_REQUEST],
-            "bytes loaded": 32 * p[SECTORS],
-            "FLOP per byte loaded": gemm.flops(shape) / (32 * p[SECTORS]),
-            "wavefronts of shared loads": p[SHARED],
-        }
-        for rung, p in profiles.items()
+        "load requests": int(p[REQUESTS]),
+        "sectors per request": p[PER_REQUEST],
+        "bytes loaded": int(32 * p[SECTORS]),
+        "FLOP per byte loaded": gemm.flops(shape) / (32 * p[SECTORS]),
+        "wavefronts of shared loads": int(p[SHARED]),
     }
-).T
+    for p in profiles.values()
+)
+page.index = list(profiles)
+
+
+def predicted(answer, unit):
+    return "nothing" if answer.value is None else f"{answer.value:g} {unit}"
+
+
 page["you predicted"] = [
-    f"{predicted_naive.value} sectors per request",
-    f"{predicted_coalesced.value} sectors per request",
-    f"{predicted_ratio.value} times fewer requests",
+    predicted(predicted_naive, "sectors per request"),
+    predicted(predicted_coalesced, "sectors per request"),
+    predicted(predicted_ratio, "times fewer requests"),
 ]
-page
+page.style.format(precision=2, thousands=",")
 
 # %% jupyter={"source_hidden": true}
 go.Figure(

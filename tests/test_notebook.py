@@ -1,0 +1,95 @@
+"""The notebooks run: solved ones from top to bottom, students' ones up to what is to be written."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from labkit.notebook.build import masters, notebook
+
+ROOT = Path(__file__).resolve().parents[1]
+MASTERS = masters(ROOT)
+LONGEST = 120  # seconds for a solved notebook on the emulator
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    """A project without kernels, where notebooks run on the emulator."""
+    (tmp_path / "labs").mkdir()
+    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))
+    monkeypatch.setenv("LABKIT_DEVICE", "emulator")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    return tmp_path
+
+
+def _run(book: nbformat.NotebookNode, folder: Path) -> None:
+    """Execute in place; a cell that fails raises CellExecutionError."""
+    resources = {"metadata": {"path": str(folder)}}
+    NotebookClient(book, timeout=LONGEST, kernel_name="python3", resources=resources).execute()
+
+
+def _said(cell: nbformat.NotebookNode) -> str:
+    parts = [out.get("text", "") or out.get("data", {}).get("text/plain", "") for out in cell.outputs]
+    return "\n".join(parts)
+
+
+def _is_stub(cell: nbformat.NotebookNode) -> bool:
+    return cell.source.startswith("%%kernel") and "your code (about" in cell.source
+
+
+def _role(cell: nbformat.NotebookNode) -> str:
+    return cell.id.split("--")[-1]
+
+
+@pytest.mark.parametrize("master", MASTERS, ids=lambda path: path.stem)
+def test_with_solutions_everything_passes(root, master):
+    book = notebook(master, solved=True)
+    started = time.monotonic()
+    _run(book, root)
+    assert time.monotonic() - started < LONGEST
+    checks = [cell for cell in book.cells if _role(cell).startswith("check")]
+    questions = [cell for cell in book.cells if _role(cell).startswith("q-")]
+    assert checks and questions
+    for cell in checks:
+        assert " passed " in _said(cell), cell.id
+    for cell in questions:
+        assert " is right" in _said(cell), cell.id
+    stderr = [out.text for c in book.cells for out in c.get("outputs", []) if out.get("name") == "stderr"]
+    assert stderr == []
+
+
+@pytest.mark.parametrize("master", MASTERS, ids=lambda path: path.stem)
+def test_a_student_gets_to_the_first_stub_and_is_told_what_is_missing(root, master):
+    book = notebook(master)
+    first = next(cell.id for cell in book.cells if _is_stub(cell)).rsplit("--", 1)[0]
+    end = next(n for n, cell in enumerate(book.cells) if cell.id == f"{first}--check")
+    book.cells = book.cells[: end + 1]
+    _run(book, root)
+    assert "failed" in _said(book.cells[-1]) and "was never written" in _said(book.cells[-1])
+    for cell in book.cells:
+        if _role(cell).startswith("q-"):
+            assert "not answered yet" in _said(cell)
+
+
+@pytest.mark.parametrize("master", MASTERS, ids=lambda path: path.stem)
+def test_every_stub_fails_its_check_with_a_sentence(root, master):
+    """And a check before its kernel cell was run says which cell to run."""
+    book = notebook(master)
+    load = nbformat.v4.new_code_cell("import labkit as lk\ngemm = lk.problem('gemm')")
+    stubs = {c.id.rsplit("--", 1)[0] + ("-cuda" if _role(c) == "cuda" else ""): c
+             for c in book.cells if "%%kernel" in c.source and "your code" in c.source}  # fmt: skip
+    checks = {c.id.replace("--check", ""): c for c in book.cells if _role(c).startswith("check")}
+    early = [nbformat.v4.new_code_cell(checks[name].source) for name in stubs]
+    book.cells = [load, *early]
+    for name, stub in stubs.items():
+        book.cells += [stub, checks[name]]
+    _run(book, root)
+    for name, cell in zip(stubs, early, strict=True):
+        assert "failed" in _said(cell) and "%%kernel" in _said(cell), name
+    for name in stubs:
+        said = _said(checks[name])
+        assert "failed" in said and ("was never written" in said or "want" in said), name
