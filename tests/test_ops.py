@@ -126,20 +126,24 @@ def test_multiply_add_with_carry(a: int, b: int, c: int) -> None:
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
 def test_shifts_clamp(x: int, n: int) -> None:
-    for n in (n, n % 70):
-        for bits in (16, 32, 64):
-            a = x % (1 << bits)
-            assert int(run(f"shl.b{bits}", a, n)) == (a << min(n, 99)) % (1 << bits)
-            assert int(run(f"shr.u{bits}", a, n)) == a >> min(n, 99)
-            assert int(run(f"shr.s{bits}", a, n)) == wrap(a, f"s{bits}") >> min(n, 99)
-            many = run(f"shr.u{bits}", np.array([a] * 2, f"u{bits // 8}"), np.array([n] * 2, np.uint32))
-            assert many.tolist() == [a >> min(n, 99)] * 2
-        both, m = x, min(n, 32)
-        low, high = both & 0xFFFFFFFF, both >> 32
-        assert int(run("shf.l.clamp.b32", low, high, n)) == (both << m >> 32) % 2**32
-        assert int(run("shf.r.clamp.b32", low, high, n)) == (both >> m) % 2**32
-        assert int(run("shf.l.wrap.b32", low, high, n)) == (both << n % 32 >> 32) % 2**32
-        assert int(run("shf.r.wrap.b32", low, high, n)) == (both >> n % 32) % 2**32
+    _shifts(x, n)
+    _shifts(x, n % 70)
+
+
+def _shifts(x: int, n: int) -> None:
+    for bits in (16, 32, 64):
+        a = x % (1 << bits)
+        assert int(run(f"shl.b{bits}", a, n)) == (a << min(n, 99)) % (1 << bits)
+        assert int(run(f"shr.u{bits}", a, n)) == a >> min(n, 99)
+        assert int(run(f"shr.s{bits}", a, n)) == wrap(a, f"s{bits}") >> min(n, 99)
+        many = run(f"shr.u{bits}", np.array([a] * 2, f"u{bits // 8}"), np.array([n] * 2, np.uint32))
+        assert many.tolist() == [a >> min(n, 99)] * 2
+    both, m = x, min(n, 32)
+    low, high = both & 0xFFFFFFFF, both >> 32
+    assert int(run("shf.l.clamp.b32", low, high, n)) == (both << m >> 32) % 2**32
+    assert int(run("shf.r.clamp.b32", low, high, n)) == (both >> m) % 2**32
+    assert int(run("shf.l.wrap.b32", low, high, n)) == (both << n % 32 >> 32) % 2**32
+    assert int(run("shf.r.wrap.b32", low, high, n)) == (both >> n % 32) % 2**32
 
 
 def bfe(a: int, pos: int, length: int, kind: str) -> int:
@@ -182,8 +186,8 @@ def test_bit_fields(a: int, b: int, pos: int, length: int) -> None:
 @given(st.integers(0, 2**64 - 1))
 def test_bit_counts(x: int) -> None:
     for bits in (32, 64):
-        a = x % (1 << bits)
-        for a in (a, a >> bits // 2, 0):
+        whole = x % (1 << bits)
+        for a in (whole, whole >> bits // 2, 0):
             assert int(run(f"popc.b{bits}", a)) == a.bit_count()
             assert int(run(f"clz.b{bits}", a)) == bits - a.bit_length()
             assert int(run(f"brev.b{bits}", a)) == int(f"{a:0{bits}b}"[::-1], 2)

@@ -632,7 +632,7 @@ def _product(a, b):
 
 
 def fma32(a, b, c):
-    """a * b + c in float32, rounded once.
+    """a * b + c in float32, rounded once; numbers or arrays of one dimension.
 
     The product of two float32 is exact in float64; the float64 sum is wrong after the second
     rounding only where it ends in the bits of a float32 midpoint, and those are done again

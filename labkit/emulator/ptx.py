@@ -775,6 +775,10 @@ class _Flattener:
         operands = statement.operands
         if words[0] != "call":
             operands = tuple(self.rename(o, prefix, alias, function) for o in operands)
+        if words[0] in ("addc", "subc", "madc"):
+            operands = (*operands, self.register("%cc", "pred"))
+        if "cc" in mods:
+            operands = (Pair(operands[0], self.register("%cc", "pred")), *operands[1:])
         return Instruction(
             -1, words[0], mods, types, operands, guard,
             files.get(self.file), line, inner, statement.text,
