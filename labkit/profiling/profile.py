@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
 _LEFT = "style='text-align:left'"
+_RIGHT = "style='text-align:right'"
 _GRAY = "style='color:gray;font-size:85%;text-align:left'"
 _FIDELITY = {
     "bound": "a bound: the compiler changed this in a way that the emulator cannot follow",
@@ -78,7 +79,8 @@ class Profile:
             )
             for a in data["accesses"]
         )
-        return cls(**{**data, "accesses": accesses, "line_counts": tuple(data["line_counts"]), "notes": tuple(data["notes"])})
+        lists = {name: tuple(data[name]) for name in ("line_counts", "notes")}
+        return cls(**{**data, **lists, "accesses": accesses})
 
     @property
     def title(self) -> str:
@@ -105,7 +107,7 @@ class Profile:
             mark = _FIDELITY.get(self.fidelity.get(name, ""))
             sign = f" <span title='{mark}' style='color:#b06000'>({self.fidelity[name]})</span>" if mark else ""
             rows.append(
-                f"<tr><td {_LEFT} title='{name}'>{metric.title}</td><td>{amount(value)}{sign}</td>"
+                f"<tr><td {_LEFT} title='{name}'>{metric.title}</td><td {_RIGHT}>{amount(value)}{sign}</td>"
                 f"<td {_LEFT}>{metric.unit}</td><td {_GRAY}>{html.escape(metric.text)}</td></tr>"
             )
         notes = "".join(f"<div {_GRAY}>{html.escape(note)}</div>" for note in self.notes)
@@ -134,9 +136,10 @@ class Profile:
         for line in self.line_counts:
             if not line["line"]:
                 continue
-            cells = "".join(f"<td>{amount(line[n]) if line.get(n) else ''}</td>" for n in used)
+            cells = "".join(f"<td {_RIGHT}>{amount(line[n]) if line.get(n) else ''}</td>" for n in used)
             text = html.escape(_source_line(line["file"], line["line"]))
-            body.append(f"<tr><td>{line['line']}</td><td {_LEFT}><code style='white-space:pre'>{text}</code></td>{cells}</tr>")
+            source = f"<td {_LEFT}><code style='white-space:pre'>{text}</code></td>"
+            body.append(f"<tr><td {_RIGHT}>{line['line']}</td>{source}{cells}</tr>")
         return (
             "<details><summary>by source line</summary><table><thead><tr><th>line</th><th></th>"
             f"{head}</tr></thead><tbody>{''.join(body)}</tbody></table></details>"
@@ -176,7 +179,7 @@ class Change:
     def good(self) -> bool | None:
         """Whether that is for the better, as far as one metric can tell."""
         better = describe(self.metric).better
-        if better is None or self.after == self.before:
+        if better is None or not self.before or not self.after or self.after == self.before:
             return None
         return (self.after < self.before) == (better == "less")
 
@@ -231,8 +234,8 @@ class Diff:
     def _repr_html_(self) -> str:
         colors = {True: "#137333", False: "#c5221f", None: "inherit"}
         rows = "".join(
-            f"<tr><td {_LEFT} title='{c.metric}'>{describe(c.metric).title}</td><td>{amount(c.before)}</td>"
-            f"<td>{amount(c.after)}</td><td style='text-align:left;color:{colors[c.good]}'><b>{c.words}</b></td>"
+            f"<tr><td {_LEFT} title='{c.metric}'>{describe(c.metric).title}</td><td {_RIGHT}>{amount(c.before)}</td>"
+            f"<td {_RIGHT}>{amount(c.after)}</td><td style='text-align:left;white-space:nowrap;color:{colors[c.good]}'><b>{c.words}</b></td>"
             f"<td {_GRAY}>{html.escape(describe(c.metric).text)}</td></tr>"
             for c in self.changes
         )
