@@ -20,6 +20,7 @@ import importlib.util
 import itertools
 import os
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -105,8 +106,7 @@ def _emulate_driver(dispatcher: Any) -> None:
         from labkit.kernels import numba_launch
 
         argtypes, _ = sigutils.normalize_signature(signature)
-        self.__dict__.setdefault("labkit_signatures", []).append(tuple(argtypes))
-        numba_launch.compile_kernel(self, tuple(argtypes))
+        self.overloads[tuple(argtypes)] = numba_launch.compile_kernel(self, tuple(argtypes))
 
     def run_for_all(self: Any, *args: Any) -> None:
         if self.ntasks:
@@ -198,6 +198,7 @@ class _EmulatedDriver:
     def __init__(self) -> None:
         self._memory: dict[int, np.ndarray] = {}
         self._handles = itertools.count(16)  # 0, 1 and 2 are the default streams
+        self._thread = threading.local()  # each thread has a stack of contexts
 
     # Memory: "device" memory is host memory, aligned as on a GPU.
 
@@ -274,17 +275,20 @@ class _EmulatedDriver:
     def cuDeviceGetCount(self) -> int:
         return 1
 
+    def _contexts(self) -> list[int]:
+        return self._thread.__dict__.setdefault("contexts", [])
+
     def cuCtxGetCurrent(self) -> int:
-        return self.CONTEXT
+        return self._contexts()[-1] if self._contexts() else 0
 
     def cuCtxGetDevice(self) -> int:
         return 0
 
     def cuCtxPushCurrent(self, context: Any) -> None:
-        pass
+        self._contexts().append(context)
 
     def cuCtxPopCurrent(self) -> int:
-        return self.CONTEXT
+        return self._contexts().pop()
 
     def cuCtxSynchronize(self) -> None:
         pass

@@ -48,8 +48,8 @@ def launch(dispatcher: Any, args: Sequence[Any], config: Any, session: Session) 
     names = list(inspect.signature(function).parameters)
     if len(args) != len(names):
         raise KernelError(
-            f"{_place(function)}: {function.__name__} takes {len(names)} arguments ({', '.join(names)}), "
-            f"not {len(args)}."
+            f"{_place(function)}: {function.__name__} takes {len(names)} argument{'s' * (len(names) != 1)} "
+            f"({', '.join(names)}), not {len(args)}."
         )
     args, write_back = _on_the_host(args, function, names)
     argtypes = tuple(type_of(a, f"{function.__name__}'s {n}") for a, n in zip(args, names, strict=True))
@@ -127,9 +127,9 @@ def _layout(array: Array) -> str:
 
 def _signature(dispatcher: Any, argtypes: tuple, names: list[str]) -> tuple:
     """The types to compile for: those of the arguments, or of the eager signature that they fit."""
-    eager = dispatcher.__dict__.get("labkit_signatures")
-    if not eager:
+    if dispatcher._can_compile:
         return argtypes
+    eager = list(dispatcher.overloads)  # @cuda.jit with signatures
     if argtypes in eager:
         return argtypes
     fitting = [s for s in eager if len(s) == len(argtypes) and all(map(_fits, s, argtypes))]
