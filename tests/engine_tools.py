@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import struct
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 
@@ -16,7 +16,7 @@ INT = struct.Struct("<i")
 FLOAT = struct.Struct("<f")
 
 
-@lru_cache(maxsize=None)
+@cache
 def nvrtc(source: str, *options: str) -> str:
     """CUDA C++ to PTX."""
     from cuda.bindings import nvrtc as lib

@@ -520,7 +520,12 @@ def test_vector_and_narrow_accesses() -> None:
     a, b = normal(40, 4), RNG.standard_normal((40, 2))
     c, d = RNG.integers(-128, 128, 40).astype(np.int8), RNG.integers(0, 65536, 40).astype(np.uint16)
     e = normal(40, 2)
-    wants = a[:, ::-1].copy(), b[:, ::-1].copy(), (c.astype(int) * 2 - 1).astype(np.int8), d * np.uint16(3) + np.uint16(7)
+    wants = (
+        a[:, ::-1].copy(),
+        b[:, ::-1].copy(),
+        (c.astype(int) * 2 - 1).astype(np.int8),
+        d * np.uint16(3) + np.uint16(7),
+    )
     odd = e.copy()
     odd[1::2] = e[1::2, ::-1]
     run_cuda(source, 1, 40, a, b, c, d, e)
@@ -640,7 +645,9 @@ def test_device_math() -> None:
     run_cuda(source, 1, n, x, y, z)
     d = x.astype(np.float64)
     size = np.abs(d)
-    for got, want in zip(y, (np.exp(d), np.sin(d), np.log(size), np.tanh(d), d / 3, np.sqrt(size), size**1.3), strict=True):
+    for got, want in zip(
+        y, (np.exp(d), np.sin(d), np.log(size), np.tanh(d), d / 3, np.sqrt(size), size**1.3), strict=True
+    ):
         np.testing.assert_allclose(got, want, rtol=5e-7, atol=1e-6)
     np.testing.assert_array_equal(y[4], x / np.float32(3))
     np.testing.assert_array_equal(y[5], np.sqrt(np.abs(x)))

@@ -97,9 +97,7 @@ def test_wide_products(kind: str) -> None:
     assert got.tolist() == [x * y for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     c = np.array(samples(wide, len(a) - 11), ops.DTYPES[wide])
     got = run(f"mad.wide.{kind}", a, b, c)
-    assert got.tolist() == [
-        wrap(x * y + z, wide) for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)
-    ]
+    assert got.tolist() == [wrap(x * y + z, wide) for x, y, z in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)]
 
 
 @given(st.integers(0, 2**128 - 1), st.integers(0, 2**128 - 1))
@@ -303,10 +301,7 @@ def test_fma32_where_rounding_twice_is_wrong() -> None:
     b[::3] = 1 - k
     c[::3] = np.float32(1.5 + 2.0**-23)
     got = run("fma.rn.f32", a, b, c)
-    want = [
-        to32(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)))
-        for x, y, z in zip(a, b, c, strict=True)
-    ]
+    want = [to32(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z))) for x, y, z in zip(a, b, c, strict=True)]
     assert got.tolist() == want
     twice = (a.astype(np.float64) * b + c).astype(np.float32)
     assert (twice[::3] != got[::3]).all(), "the samples do not reach the hard cases"

@@ -531,7 +531,7 @@ class _Machine:
     def sync_warp(self, mask: Mask) -> None:
         """`bar.warp.sync`: orders what these lanes have done."""
         if self.shadow is not None:
-            self.shadow.sync(mask.where)
+            self.shadow.sync_warp(mask.where)
 
     def split(self, pc: int, mask: Mask, value: np.ndarray) -> int:
         """Come here again in groups for which `value` is the same."""

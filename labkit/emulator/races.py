@@ -1,9 +1,9 @@
 """Shared memory's shadow: who touched each granule last, and was it ordered against this access.
 
-A sync (barrier, or bar.warp.sync for its lanes) raises a counter and stamps it on the lanes that
-took part. Two accesses of one block are ordered if both threads have been stamped since the
-earlier one. Reads are logged and only entered when a write needs to know them, so stretches
-that only read cost nothing.
+A barrier raises a clock and stamps it on the threads that took part; bar.warp.sync does so too,
+with stamps that count between threads of one warp only. Two accesses of a block are ordered if
+both threads have been stamped since the earlier one. Reads are logged and only entered when a
+write needs to know them, so stretches that only read cost nothing.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class Shadow:
         self.clock = 1
         self.valid = valid
         self.stamps = np.zeros(lanes, np.int64)
+        self.warp_stamps = np.zeros(lanes, np.int64)
         self.oldest = 0
         self.last_write = -1
         self.write_time = np.full(count, -1, np.int64)
@@ -60,6 +61,12 @@ class Shadow:
         else:
             self.stamps = np.where(lanes, self.clock, self.stamps)
             self.oldest = int(self.stamps[self.valid].min())
+
+    def sync_warp(self, lanes: np.ndarray) -> None:
+        """Order `lanes` against each other within their warps."""
+        self.flush()
+        self.clock += 1
+        self.warp_stamps = np.where(lanes, self.clock, self.warp_stamps)
 
     def forget(self) -> None:
         """All lanes meet: reads so far can conflict with nothing to come."""
@@ -124,10 +131,11 @@ class Shadow:
         return found
 
     def _open(self, time: np.ndarray, other: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-        """Not ordered: either thread has not synced since `time`."""
-        return (time >= 0) & (other != lanes) & (
-            (time >= self.stamps[lanes]) | (time >= self.stamps[other])
-        )
+        """Not ordered: one of the two threads has not synced since `time`."""
+        apart = (time >= self.stamps[lanes]) | (time >= self.stamps[other])
+        distant = lanes // 32 != other // 32
+        behind = (time >= self.warp_stamps[lanes]) | (time >= self.warp_stamps[other])
+        return (time >= 0) & (other != lanes) & apart & (distant | behind)
 
     def _against_write(
         self,
