@@ -70,7 +70,7 @@ def bench(name: str, shapes: Iterable[dict[str, int]], rungs: Iterable[Rung], *,
 
     problem = problems.get(name)
     result = Bench(name)
-    rungs, shapes = list(rungs), [problem.dims_of(shape) for shape in shapes]
+    rungs, shapes = list(rungs), [problem.dims_of(shape or problem.bench_shape) for shape in shapes]
     for n, rung in enumerate(rungs):
         _progress(n, len(rungs), rung.label)
         started = time.perf_counter()

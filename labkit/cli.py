@@ -55,6 +55,25 @@ def _parser() -> argparse.ArgumentParser:
         "shape", nargs="*", type=_dimension, metavar="DIM=SIZE", help="such as M=256 N=256 K=256"
     )
 
+    bench = command("bench", _bench, "Time a ladder on this machine's GPU, or show what was recorded elsewhere.")
+    bench.add_argument("problem", metavar="PROBLEM", help="such as gemm")
+    bench.add_argument("rungs", nargs="*", metavar="RUNG", help="some rungs only, such as naive smem_tile")
+    bench.add_argument("--shape", action="append", type=_shape, help="such as M=4096,N=4096,K=4096; may be repeated")
+    bench.add_argument("--mine", action="store_true", help="your kernels in place of the solutions")
+    bench.add_argument("--warm", action="store_true", help="leave the inputs in the L2 cache")
+    bench.add_argument("--recorded", action="store_true", help="show what was measured on other machines")
+    bench.add_argument("--record", type=Path, metavar="DIR", help="keep the raw samples under this folder")
+    bench.add_argument("--plot", type=Path, metavar="FILE.html", help="draw the ladder")
+    bench.add_argument("--json", action="store_true", help="print JSON")
+
+    ceilings = command("ceilings", _ceilings, "Measure the rates that this machine's GPU really reaches.")
+    ceilings.add_argument("--record", type=Path, metavar="DIR", help="keep the raw samples under this folder")
+    ceilings.add_argument("--json", action="store_true", help="print JSON")
+
+    fidelity = command("fidelity", _fidelity, "Compare the emulator's counters with Nsight Compute's.")
+    fidelity.add_argument("problem", metavar="PROBLEM", help="such as gemm")
+    fidelity.add_argument("--record", type=Path, metavar="DIR", help="run ncu on this GPU and keep what it reads")
+
     build = command("build", _build, "Write the student notebooks from the masters in solutions/.")
     build.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
 
@@ -84,6 +103,10 @@ def _dimension(text: str) -> tuple[str, int]:
     if not name.isidentifier() or not size.isdecimal() or int(size) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} should read like M=256, of at least 1")
     return name, int(size)
+
+
+def _shape(text: str) -> dict[str, int]:
+    return dict(_dimension(part) for part in text.split(","))
 
 
 def _rung(arguments: argparse.Namespace) -> Rung:
@@ -134,6 +157,63 @@ def _profile(arguments: argparse.Namespace) -> int:
             fidelity = result.fidelity.get(metric, "")
             print(f"  {metric:70} {result.metrics[metric]:>16,.6g}  {fidelity}")
     return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from labkit import bench, ladder
+    from labkit.kernels import gpu
+
+    found = ladder.problem(arguments.problem)
+    if arguments.recorded or not gpu.available():
+        result = bench.show_recorded(arguments.problem)
+    else:
+        steps = [found.problem.step(name) for name in arguments.rungs] or found.problem.ladder
+        rungs = [found[step.name, language] for step in steps for language in step.languages]
+        if not arguments.mine:
+            rungs = [rung.solution for rung in rungs]
+        with _clean_stdout(arguments):
+            result = bench.bench(arguments.problem, arguments.shape or [{}], rungs, cold=not arguments.warm)
+    if arguments.json:
+        print(json.dumps(result.to_dict(), indent=2))
+    else:
+        print(result)
+    if arguments.record:
+        print(f"Recorded in {bench.record(result, arguments.record)}.", file=sys.stderr)
+    if arguments.plot:
+        from labkit import plots
+
+        plots.ladder(result.timings).write_html(arguments.plot)
+        print(f"Drawn in {arguments.plot}.", file=sys.stderr)
+    return 1 if result.skipped else 0
+
+
+def _ceilings(arguments: argparse.Namespace) -> int:
+    from labkit import recorded
+    from labkit.models import ceilings
+
+    rates, samples = ceilings.measure()
+    if arguments.json:
+        print(json.dumps({"ceilings": rates, "samples_ms": samples}, indent=2))
+    else:
+        for name, rate in rates.items():
+            print(f"{name:12} {rate:10,.1f}  {ceilings.UNITS[name]}")
+    if arguments.record:
+        path = recorded.write("ceilings", "ceilings", {"ceilings": rates, "samples_ms": samples}, arguments.record)
+        print(f"Recorded in {path}.", file=sys.stderr)
+    return 0
+
+
+def _fidelity(arguments: argparse.Namespace) -> int:
+    from labkit import ladder
+    from labkit.profiling import fidelity
+
+    found = ladder.problem(arguments.problem)
+    if arguments.record:
+        print(f"Recorded in {fidelity.record(found, arguments.record)}.")
+        return 0
+    readings = fidelity.compare(found)
+    print(fidelity.table(readings).to_string(index=False))
+    return 0 if all(r.equal for r in readings if r.claim == "exact") else 1
 
 
 def _build(arguments: argparse.Namespace) -> int:

@@ -173,20 +173,27 @@ class Rung:
         return check(self.problem, kernel, self.label, seed=seed, shapes=shapes)
 
     def profile(self, **shape: int) -> Profile:
-        """Counters of one run at `shape` (the problem's profile shape if none is given)."""
-        from labkit.profiling import profile_emulated
+        """Counters of one run at `shape` (the problem's profile shape if none is given).
 
+        By Nsight Compute where it may run, else by the emulator; `.origin` tells which.
+        """
+        from labkit.profiling.measured import profile
+
+        return profile(**self.launches(shape))
+
+    def launches(self, shape: dict[str, int]) -> dict[str, Any]:
+        """A run at `shape` on fresh CPU tensors, as the functions of `labkit.profiling` take it."""
         p = self.problem
         dims = p.dims_of(shape or p.profile_shape)
         kernel = self.kernel
         inputs, outputs = p.make_inputs(dims), p.make_outputs(dims)
         out = tuple(outputs.values()) if len(outputs) > 1 else next(iter(outputs.values()))
-        return profile_emulated(
-            lambda: kernel.launch(out, *inputs.values()),
-            label=self.label,
-            shape=dims,
-            names={**outputs, **inputs},
-        )
+        return {
+            "fn": lambda: kernel.launch(out, *inputs.values()),
+            "label": self.label,
+            "shape": dims,
+            "names": {**outputs, **inputs},
+        }
 
     def time(self, *, cold: bool = True, **shape: int) -> Timing:
         """How long it takes on this machine's GPU, or, where there is none, what was recorded of the solution.
@@ -197,7 +204,7 @@ class Rung:
         from labkit.kernels import gpu
         from labkit.timing import find_recorded, time_kernel
 
-        dims = self.problem.dims_of(shape or self.problem.profile_shape)
+        dims = self.problem.dims_of(shape or self.problem.bench_shape)
         if not gpu.available():
             ours = Rung(self.problem, self.step, self.language, "solutions").label
             return find_recorded(self.problem, ours, dims, cold=cold)

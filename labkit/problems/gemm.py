@@ -77,6 +77,7 @@ problem = Problem(
         {"M": 4097, "N": 129, "K": 2050},
     ),
     profile_shape=_CUBE,
+    bench_shape={"M": 4096, "N": 4096, "K": 4096},
     questions={
         "flops": Question(
             "How many floating-point operations does C = A @ B need at M = N = K = 256?",

@@ -75,7 +75,8 @@ class Problem:
     ladder: tuple[Step, ...]
     shapes: tuple[dict[str, int], ...]
     large_shapes: tuple[dict[str, int], ...]
-    profile_shape: dict[str, int]
+    profile_shape: dict[str, int]  # small: the emulator runs it in a second
+    bench_shape: dict[str, int]  # fills a large GPU
     questions: dict[str, Question] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     magnitude: Callable[..., Any] | None = None
