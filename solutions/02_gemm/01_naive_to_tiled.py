@@ -333,15 +333,19 @@ gemm["coalesced", "cuda"].check()
 # every thread reads what it needs from there:
 #
 # ```
-#                  B   . . . . . .
-#                      . . . . . .          tB: TILE rows of B, under the block's columns
-#                      +------+
-#                      |  tB  |
-#                      +------+
-#     A                    |
-#     . . +----+ . .   +------+
-#     . . | tA | . . - |  C   |             one block computes this tile of C;
-#     . . +----+ . .   +------+             tA moves to the right, tB moves down
+#                           B
+#                       . . . . . .
+#                       +----+ . .      tB: 16 rows of B, in the columns of the block;
+#                       | tB | . .          moves down, step by step
+#                       +----+ . .
+#                       . . . . . .
+#           A
+#     . . . . . . . .
+#     . . +----+ . .    +----+
+#     . . | tA | . .    | C  |          one block computes this tile of C
+#     . . +----+ . .    +----+
+#     . . . . . . . .                   tA: 16 columns of A, in the rows of the block;
+#                                           moves to the right
 # ```
 #
 # Threads of a block do not run in step. Before anyone reads a tile, all of it must have been written,
@@ -349,13 +353,6 @@ gemm["coalesced", "cuda"].check()
 # **barrier**: no thread passes before all threads of the block have arrived.
 #
 # ### Predict
-
-# %% question="gemm/smem_tile/global_load_ratio" points=2
-predicted_ratio = lk.answer("gemm/smem_tile/global_load_ratio", 16)
-predicted_ratio
-
-# %% question="gemm/smem_tile/arithmetic_intensity" points=2
-lk.answer("gemm/smem_tile/arithmetic_intensity", 4)
 
 # %% [markdown]
 # <details><summary>Hint 1: one step</summary>
@@ -373,6 +370,13 @@ lk.answer("gemm/smem_tile/arithmetic_intensity", 4)
 # threads does 16 multiplications and 16 additions.
 #
 # </details></details></details>
+
+# %% question="gemm/smem_tile/global_load_ratio" points=2
+predicted_ratio = lk.answer("gemm/smem_tile/global_load_ratio", 16)
+predicted_ratio
+
+# %% question="gemm/smem_tile/arithmetic_intensity" points=2
+lk.answer("gemm/smem_tile/arithmetic_intensity", 4)
 
 # %% [markdown]
 # ### Write
@@ -423,9 +427,15 @@ p_tile.diff(p_coalesced)
 lk.plots.access_map(p_tile, "A")
 
 # %% [markdown]
-# All lanes of the request now read something different: no address is asked for twice. What the
-# requests to global memory lost has become **wavefronts** of shared memory, the passes that it needs
-# to serve its reads. They are cheap: shared memory lies inside the multiprocessor.
+# All lanes of the request now read something different: no address is asked for twice.
+#
+# What the requests to global memory lost has become reads of shared memory. That lies inside the
+# multiprocessor and is much closer. It is made of 32 **banks**, side by side, each 4 bytes wide, and in
+# one pass, a **wavefront**, each bank hands out one word (to any number of lanes). Here is a read of
+# the tile of $B$:
+
+# %%
+lk.plots.access_map(p_tile, "tB")
 
 # %%
 print(f"{p_coalesced[REQUESTS] / p_tile[REQUESTS]:g} times fewer global load requests")
