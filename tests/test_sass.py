@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections import Counter
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -288,3 +289,48 @@ def test_refused_ptx_is_one_sentence():
     assert "\n" not in str(caught.value)
     plan = sass.memory_plan(Launch(broken, "k", (1, 1, 1), (1, 1, 1), ()), SimpleNamespace(instructions=[]))
     assert WAVES in plan.bounds
+
+
+# ---------------------------------------------------------------------------- against the hardware
+
+H200 = json.loads((Path(__file__).parent / "sass_h200.json").read_text())
+BLOCKS = {
+    "tile": (16, 16, 1), "padded": (16, 16, 1), "after_odd_array": (16, 16, 1), "dead_lanes": (64, 1, 1),
+    "doubles": (16, 16, 1), "blocked": (256, 1, 1), "atomics": (32, 1, 1), "division": (32, 1, 1),
+    "spilling": (32, 1, 1),
+}  # fmt: skip
+DTYPES = {"doubles": np.float64, "atomics": np.int32}
+
+
+def compare(counters, recorded):
+    """Every counter that claims to be exact is; returns how many were compared."""
+    exact = [n for n in H200["metrics"] if counters.fidelity.get(n) == "exact"]
+    got = {n: counters.metrics[n] for n in exact if counters.metrics[n]}
+    assert got == {n: v for n, v in recorded.items() if n in exact}
+    assert 0 <= recorded["dram__bytes_read.sum"] - counters.metrics["dram__bytes_read.sum"] < 14_000
+    return len(exact)
+
+
+@pytest.mark.parametrize("entry", BLOCKS)
+def test_kernels_count_as_on_an_h200(entry):
+    counters = run(entry, BLOCKS[entry], counters=Counters(), size=16384, dtype=DTYPES.get(entry, np.float32))
+    assert compare(counters, dict(H200["launches"])[entry]) >= (20 if entry != "division" else 17)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in H200["launches"] if "/" in name])
+def test_gemm_counts_as_on_an_h200(name):
+    import labkit as lk
+    from labkit.kernels import emulating
+
+    rung, language, sizes = name.split("/")
+    gemm = lk.problem("gemm")
+    try:
+        kernel = gemm[rung, language].solution.kernel
+    except LabkitError:
+        pytest.skip("this checkout has no solutions")
+    shape = dict(zip("MNK", map(int, sizes.split("x")), strict=True))
+    inputs, outputs = gemm.make_inputs(shape), gemm.make_outputs(shape)
+    counters = Counters()
+    with emulating(Emulation(counters=counters)):
+        kernel.launch(*outputs.values(), *inputs.values())
+    assert compare(counters, dict(H200["launches"])[name]) >= 20

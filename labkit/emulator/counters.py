@@ -250,8 +250,9 @@ class Counters:
             _INST: "modeled",
             _THREADS: "modeled",
             _RATIO: "modeled",
-            _DIVERGENT: "bound",
+            _DIVERGENT: "modeled",
             _DRAM_READ: "bound",
+            "launch__registers_per_thread": "modeled",
         }
 
     # ---- what the engine calls

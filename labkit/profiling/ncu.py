@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 import shutil
 import subprocess
 import sys
@@ -50,7 +49,8 @@ def run(folder: str | Path, metrics: Sequence[str] = DEFAULT, *, timeout: float 
     """Profile the recording in `folder` (`Recording.save`), all its launches together.
 
     Values are in base units (bytes, nanoseconds). Counts of several launches add up, ratios of counts
-    are made anew, and what is neither is the mean weighted by time.
+    are made anew (left out where there is nothing to divide by), and what is neither is the mean
+    weighted by time.
     Raises LabkitError, one sentence with the mend, where it cannot be done.
     """
     ncu = find()
@@ -72,6 +72,11 @@ def run(folder: str | Path, metrics: Sequence[str] = DEFAULT, *, timeout: float 
     launches = parse_raw(text, metrics)
     if not launches:
         raise _failure(output)
+    missing = [name for name in metrics if not any(name in launch for launch in launches)]
+    if missing:
+        raise LabkitError(
+            f"Nsight Compute has no metric {', '.join(missing)} on this chip; `ncu --query-metrics` lists those it has."
+        )
     return combine(launches)
 
 
@@ -93,12 +98,6 @@ def _failure(output: str) -> LabkitError:
     for key, sentence in _FAILURES.items():
         if key in output:
             return LabkitError(sentence)
-    missing = re.findall(r"Failed to find metric '?([\w.]+)", output)
-    if missing:
-        return LabkitError(
-            f"Nsight Compute has no metric {', '.join(sorted(set(missing)))} on this chip; "
-            "`ncu --query-metrics` lists those it has."
-        )
     said = [line for line in output.splitlines() if line.strip() and not line.startswith("==")]
     errors = [line for line in output.splitlines() if line.startswith("==ERROR==")]
     what = (said or errors or ["it said nothing"])[-1].removeprefix("==ERROR==").strip()
@@ -125,9 +124,7 @@ def parse_raw(text: str, metrics: Sequence[str]) -> list[dict[str, float]]:
 
 
 def combine(launches: list[dict[str, float]]) -> dict[str, float]:
-    """Several launches as one."""
-    if len(launches) == 1:
-        return launches[0]
+    """Several launches as one; ratios of counts anew, since ncu prints them rounded."""
     times = [launch.get("gpu__time_duration.sum", 1.0) or 1.0 for launch in launches]
     found = {}
     for name in launches[0]:
@@ -139,6 +136,8 @@ def combine(launches: list[dict[str, float]]) -> dict[str, float]:
         else:
             found[name] = sum(v * t for v, t in zip(values, times, strict=True)) / sum(times)
     for ratio, (above, below) in RATIOS.items():
-        if ratio in found and found.get(below) and above in found:
-            found[ratio] = found[above] / found[below]
+        if ratio in found and above in found and below in found:
+            found.pop(ratio)
+            if found[below]:
+                found[ratio] = found[above] / found[below]
     return found
