@@ -209,7 +209,7 @@ class Diff:
         """What makes the two hard to compare."""
         found = []
         if self.before.shape != self.after.shape:
-            found.append(f"The shapes differ:{_at(self.before.shape)} against{_at(self.after.shape)}.")
+            found.append(f"The shapes differ: {_shape(self.before.shape)} against {_shape(self.after.shape)}.")
         if self.before.origin != self.after.origin:
             found.append(f"One is {self.before.origin}, the other {self.after.origin}.")
         return tuple(found)
@@ -263,7 +263,11 @@ def _round(ratio: float) -> float:
 
 
 def _at(shape: dict[str, int]) -> str:
-    return f" at {' '.join(f'{k}={v}' for k, v in shape.items())}" if shape else ""
+    return f" at {_shape(shape)}" if shape else ""
+
+
+def _shape(shape: dict[str, int]) -> str:
+    return " ".join(f"{k}={v}" for k, v in shape.items()) or "none given"
 
 
 def _source_line(file: str | None, line: int) -> str:
