@@ -171,18 +171,18 @@ def test_uniform_loops_keep_numbers_for_registers() -> None:
     from labkit.emulator import engine
 
     seen = []
-    original = engine._Machine.loop
+    original = engine.Machine.loop
 
     def loop(self) -> None:
         original(self)
         program = self.program
         seen.append(sum(not isinstance(v, np.ndarray) for v in self.R[: len(program.registers)]))
 
-    engine._Machine.loop = loop
+    engine.Machine.loop = loop
     try:
         run_numba(naive, (3, 3), (16, 16), A, B, C)
     finally:
-        engine._Machine.loop = original
+        engine.Machine.loop = original
     assert seen and min(seen) > 60
 
 

@@ -402,3 +402,22 @@ extern "C" __global__ void k(int* a, int n) {
     fault = fault_of(source, 1, 1, ints(4), 150)
     assert fault.line == 12 and fault.inner is not None and fault.inner[1] == 5
     assert "line 12 (inlined from" in str(fault)
+
+
+def test_missed_barrier_is_told_before_the_race_it_causes() -> None:
+    source = """extern "C" __global__ void k(int* a) {
+    __shared__ int s[64];
+    int t = threadIdx.x, sum = 0;
+    for (int i = 0; i < 3; ++i) {
+        s[t] = a[t] + i;
+        __syncthreads();
+        sum += s[63 - t];
+        if (t < 32) __syncthreads();
+    }
+    a[t] = sum;
+}"""
+    fault = fault_of(source, 1, 64, ints(64))
+    assert (fault.kind, fault.line, fault.other_line) == ("barrier", 8, 6)
+    assert "32 of 64" in str(fault)
+    run_cuda(source.replace("if (t < 32) ", ""), 1, 64, ints(64))
+    assert fault_of(source.replace("if (t < 32) __syncthreads();", ""), 1, 64, ints(64)).kind == "race"

@@ -376,6 +376,21 @@ def test_min_max_of_zeros_in_arrays() -> None:
     assert not np.signbit(run("max.f32", a, b)).any()
 
 
+def test_float32_has_one_nan() -> None:
+    payload = np.array([0x7FC12345, 0xFF800001, 0x3F800000], np.uint32).view(np.float32)
+    one = np.ones(3, np.float32)
+    for got in (
+        run("add.f32", payload, one),
+        run("mul.f32", payload, one),
+        run("fma.rn.f32", one, one, payload),
+        run("max.NaN.f32", payload, one),
+        run("sub.f32", np.float32(np.inf), np.full(3, np.inf, np.float32)),
+    ):
+        nan = np.isnan(got)
+        assert nan[:2].all() and set(got[nan].view(np.uint32).tolist()) == {0x7FFFFFFF}
+    assert bits_of(run("div.rn.f32", 0.0, 0.0)) == 0x7FFFFFFF
+
+
 def test_flush_and_saturate() -> None:
     tiny = 1e-40
     assert run("add.f32", tiny, 0.0) != 0

@@ -321,7 +321,9 @@ def _abs(op, mods, types):
     kind = types[0]
     fn = np.abs if op == "abs" else np.negative
     if kind in ("f32", "f64"):
-        return _finish(fn, kind, mods, 1)
+        if _flag(mods, "ftz"):
+            return Op(lambda a: fn(_flush(a)), (kind,), (kind,))
+        return Op(fn, (kind,), (kind,))
     if kind in ("f16", "f16x2", "bf16", "bf16x2"):
         _flag(mods, "ftz")
         sign = {2: 0x8000, 4: 0x80008000}[DTYPES[kind].itemsize]
@@ -582,17 +584,24 @@ def _saturate(x):
     return pick(np.isnan(x), zero, np.clip(x, zero, one)) + zero
 
 
+NAN32 = u32(0x7FFFFFFF).view(f32)
+
+
 def _finish(fn: Callable, kind: str, mods: set[str], count: int) -> Op:
-    """`fn` with .ftz and .sat around it as the modifiers ask."""
+    """`fn` with .ftz and .sat around it as the modifiers ask, and float32's one NaN for NaNs."""
     ftz = _flag(mods, "ftz")
     sat = _flag(mods, "sat")
-    if not ftz and not sat:
+    if kind == "f64" and not ftz and not sat:
         return Op(fn, (kind,) * count, (kind,))
 
     def wrapped(*args):
         if ftz:
             args = [_flush(a) for a in args]
         r = fn(*args)
+        if kind == "f32":
+            nan = r != r
+            if nan.any():
+                r = pick(nan, NAN32, r)
         if ftz:
             r = _flush(r)
         return _saturate(r) if sat else r
