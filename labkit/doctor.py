@@ -283,10 +283,8 @@ def _emulator() -> str:
 
 
 def _jupyterlab() -> str:
-    import ipykernel
-    import jupyterlab
-
-    return f"{jupyterlab.__version__}, with ipykernel {ipykernel.__version__}"
+    # Importing it would take as long as all the other checks.
+    return f"{metadata.version('jupyterlab')}, with ipykernel {metadata.version('ipykernel')}"
 
 
 def _have_gpu() -> bool:

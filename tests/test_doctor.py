@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -28,10 +28,12 @@ def test_it_looks_at_everything(findings):
 
 
 def test_it_is_quick_and_its_json_is_clean():
-    started = time.perf_counter()
+    # Seconds of the processor, which other tests beside this one do not stretch.
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "labkit", "doctor", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert time.perf_counter() - started < 10
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 10
     assert done.returncode == 0
     assert {f["state"] for f in json.loads(done.stdout)} <= {"ok", "optional"}
 
