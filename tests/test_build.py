@@ -13,7 +13,7 @@ import pytest
 
 from labkit.errors import LabkitError
 from labkit.notebook import regions
-from labkit.notebook.build import build, given, masters, notebook, target
+from labkit.notebook.build import build, kernels, masters, notebook, target
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -192,7 +192,7 @@ def test_a_given_kernel_is_whole_and_not_handed_in(project):
     cell = _cells(project)["toy--one--numba"]
     assert "C[i] += 1" in cell.source and "SOLUTION" not in cell.source
     assert "nbgrader" not in cell.metadata
-    assert {path.name for path in given(_master(project))} == {"one.py"}
+    assert {path.name: whole for path, whole in kernels(_master(project)).items()} == {"one.py": True}
 
 
 @pytest.mark.parametrize(

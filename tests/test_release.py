@@ -49,6 +49,12 @@ def launch(C):
     short(C)
     ### END SOLUTION
 """
+LATER = """\
+from __future__ import annotations
+def launch(C):
+    a_line_of_a_kernel_for_next_year(C)
+    C[0] = sum(2 * i for i in range(100) if i < 7)
+"""
 CUDA = """\
 extern "C" __global__ void one(float *C) {
     // BEGIN SOLUTION
@@ -67,11 +73,12 @@ def project(tmp_path: Path) -> Path:
         "solutions/01_toy/kernels/toy/given.py": GIVEN,
         "solutions/01_toy/kernels/toy/one.py": ONE,
         "solutions/01_toy/kernels/toy/one.cu": CUDA,
+        "solutions/01_toy/kernels/toy/later.py": LATER,
         "labs/01_toy/README.md": "A lab.\n",
         "labs/01_toy/kernels/toy/one.py": ONE,
         "labs/01_toy/.ipynb_checkpoints/01_first-checkpoint.ipynb": ONE,
         "labs/01_toy/mine.ipynb": json.dumps({"cells": [{"source": ONE}]}),
-        "labkit/__init__.py": "",
+        "labkit/__init__.py": "from __future__ import annotations\n",
         "labkit/problems/toy.py": "VERSION = '18.5'\n",
         "labkit/__pycache__/x.pyc": ONE,
         "tests/test_one.py": ONE,
@@ -116,6 +123,7 @@ LEAKS = {
     "in the set-up": ("Makefile", f"\t{LINE}"),
     "in HTML": ("labs/01_toy/page.html", f"<code>{html.escape(LINE)}</code>"),
     "CUDA C++": ("labkit/extra.txt", "C[threadIdx.x] = blockIdx.x < 3 ? 1.0f : __expf(2.0f);"),
+    "a kernel that no master shows": ("labkit/x.py", "a_line_of_a_kernel_for_next_year(C)"),
     "a model answer": ("labs/01_toy/README.md", "because: Because neighbours share their sectors."),
     "an answer call": ("labkit/__init__.py", "lk.answer('toy/one/ratio', 8.5)"),
     "a small answer call": ("labkit/__init__.py", "answer(  'toy/one/small',4 )"),
@@ -155,7 +163,8 @@ def test_a_leak_in_a_notebook_names_its_line(project, tmp_path):
     lines[at] = lines[at].replace("pass", json.dumps(said)[1:-1])
     path.write_text("\n".join(lines))
     assert leaks(project, tmp_path / "out") == [
-        f"labs/01_toy/01_first.ipynb line {at + 1} gives away solutions/01_toy/kernels/toy/one.py line 4."
+        f"labs/01_toy/01_first.ipynb line {at + 1} gives away solutions/01_toy/kernels/toy/{source}."
+        for source in ("later.py line 4", "one.py line 4")
     ]
 
 

@@ -115,14 +115,16 @@ def answers(master: Path) -> dict[str, str]:
     return found
 
 
-def given(master: Path) -> set[Path]:
-    """The kernel files that `master` shows to students whole."""
+def kernels(master: Path) -> dict[Path, bool]:
+    """The kernel files that `master` shows to students, and whether whole."""
     import jupytext
 
     return {
-        _kernel_file(master, cell.metadata["kernel"], cell.metadata.get("language", "numba"))
+        _kernel_file(master, cell.metadata["kernel"], cell.metadata.get("language", "numba")): bool(
+            cell.metadata.get("given", False)
+        )
         for cell in jupytext.read(master, fmt="py:percent").cells
-        if "kernel" in cell.metadata and cell.metadata.get("given", False)
+        if "kernel" in cell.metadata
     }
 
 

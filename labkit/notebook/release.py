@@ -15,7 +15,7 @@ from pathlib import Path
 
 from labkit.errors import LabkitError
 from labkit.notebook import regions
-from labkit.notebook.build import SUFFIX, answers, given, masters, notebook, target, text
+from labkit.notebook.build import SUFFIX, answers, kernels, masters, notebook, target, text
 
 FILES = (
     ".gitignore",
@@ -27,6 +27,7 @@ FILES = (
 )
 SHORTEST = 20  # characters, not counting spaces; `cuda.syncthreads()` gives nothing away
 _STRING = re.compile(r'("(?:[^"\\]|\\.)*"),?')  # of JSON
+_IMPORT = re.compile(r"\s*(?:import|from|#include)\b")
 _IN_MARKDOWN = re.compile(r"(?m)^# (?=### (?:BEGIN|END) SOLUTION)")
 
 
@@ -89,21 +90,23 @@ def leaks(root: Path, folder: Path) -> list[str]:
 def secrets(root: Path) -> Iterator[Secret]:
     """What is to be kept from students: the lines of solution regions, and answers."""
     books = masters(root)
-    shown = {path for master in books for path in given(master)}
-    kernels = [
+    shown = {path: whole for master in books for path, whole in kernels(master).items()}
+    files = [
         path for suffix in SUFFIX.values() for path in sorted(Path(root, "solutions").glob(f"*/kernels/*/*{suffix}"))
     ]
-    parts = [
-        (path, part, part.solution and path not in shown)
-        for path in [*kernels, *books]
-        for part in regions.split(_IN_MARKDOWN.sub("", path.read_text("utf-8")), path.name)
-    ]
+    parts = []
+    for path in [*files, *books]:
+        pieces = regions.split(_IN_MARKDOWN.sub("", path.read_text("utf-8")), path.name)
+        # A kernel that no master shows and that marks nothing is a secret as a whole.
+        whole = path in files and path not in shown and len(pieces) == 1
+        parts += [(path, p, whole or (p.solution and not shown.get(path))) for p in pieces]
     # What a given kernel or a stub shows is no secret where a solution repeats it.
-    public = {_squeeze(line) for path, part, secret in parts if path not in books and not secret for line in part.lines}
+    public = {_squeeze(line) for path, part, secret in parts if path in shown and not secret for line in part.lines}
     for path, part, secret in parts:
         for number, line in enumerate(part.lines if secret else (), part.line):
             squeezed = _squeeze(line.strip().lstrip("#/ "))
-            if len(squeezed) >= SHORTEST and _squeeze(line) not in public:
+            told = _squeeze(line) in public or _IMPORT.match(line)
+            if len(squeezed) >= SHORTEST and not told:
                 yield Secret(squeezed, f"{path.relative_to(root)} line {number}")
     for master in books:
         for key, value in answers(master).items():
