@@ -16,9 +16,9 @@ UNUSED, ABSENT = -1, -2
 
 def traced(addresses, *, space="global", op="ld", width=4, array="A", line=7, pitch=64):
     indices = tuple(None if a < 0 else (a // 4 // pitch, a // 4 % pitch) for a in addresses)
-    found = Access(
-        "k", "k.py", line, op, space, width, array, tuple(addresses), indices if space == "global" else (None,) * 32, 0, ""
-    )
+    if space == "shared":
+        indices = (None,) * 32
+    found = Access("k", "k.py", line, op, space, width, array, tuple(addresses), indices, 0, "")
     return SimpleNamespace(accesses=(found,))
 
 

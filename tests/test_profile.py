@@ -13,7 +13,7 @@ from numba import cuda
 
 import labkit as lk
 from labkit.errors import LabkitError
-from labkit.profiling import Profile, ncu, profile_emulated
+from labkit.profiling import Profile, ncu, profile_emulated, profile_measured
 from labkit.profiling.metrics import BY_NAME, DEFAULT, METRICS, amount
 
 RATIO = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"
@@ -205,6 +205,19 @@ def test_ncu_is_run_on_the_replay(fake_ncu):
     text = arguments.read_text()
     assert "--clock-control\nnone\n--cache-control\nall\n--nvtx\n--nvtx-include\nlabkit@kernel/" in text
     assert text.endswith("-m\nlabkit.kernels.replay\nsome/folder")
+
+
+def test_measured_profile_of_recorded_launches(fake_ncu):
+    fake_ncu()
+    out, source = np.zeros(64, np.float32), np.ones(64, np.float32)
+    metrics = (SECTORS, REQUESTS, RATIO)
+    profile = profile_measured(lambda: copy[1, 64](out, source, 1), label="copy/one", metrics=metrics)
+    assert (profile.origin, profile.kernel, profile[REQUESTS]) == ("measured", "copy/one", 262146)
+    assert not out.any(), "nothing runs while it is recorded"
+    with pytest.raises(LabkitError, match="No kernel was launched"):
+        profile_measured(lambda: None)
+    with pytest.raises(LabkitError, match="no addresses to draw"):
+        lk.plots.access_map(profile, "out")
 
 
 @pytest.mark.parametrize(

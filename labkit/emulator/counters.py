@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from labkit.emulator.ptx import parse, short_name
+from labkit.emulator.sass import AS_PTX, Plan, memory_plan
 
 if TYPE_CHECKING:
     from labkit.emulator.launch import Launch
@@ -266,9 +267,7 @@ class Counters:
         self._branch = [i.op == "bra" and i.guard is not None for i in instructions]
         self._access: dict[tuple[int, str, str], list[int]] = {}
         self._memo: dict[int, tuple] = {}
-        self._seen: dict[tuple[int, str, int], _Seen] = {}
-        self._parts: dict[int, tuple[tuple[int, int], ...]] = {}
-        self._kinds: dict[int, str] = {}
+        self._seen: dict[tuple, _Seen] = {}  # by source position, direction and buffer
         self.launches += 1
         self.kernels.append(short_name(launch.entry))
         self._describe(launch)
@@ -377,14 +376,11 @@ class Counters:
             "launch__shared_mem_per_block_static": program.shared_size,
             "launch__shared_mem_per_block_dynamic": launch.shared,
         }
-        if self.sass:
-            from labkit.emulator.sass import memory_plan
-
-            plan = memory_plan(launch, program)
-            self._parts, self._kinds = plan.parts, plan.kinds
-            self.notes += [n for n in plan.notes if n not in self.notes]
-            facts.update(plan.launch)
-            self._fidelity.update(dict.fromkeys(plan.bounds, "bound"))
+        plan = memory_plan(launch, program) if self.sass else Plan(bounds=AS_PTX)
+        self._parts, self._kinds = plan.parts, plan.kinds
+        self.notes += [n for n in plan.notes if n not in self.notes]
+        facts.update(plan.launch)
+        self._fidelity.update(dict.fromkeys(plan.bounds, "bound"))
         sums = ("launch__grid_size", "launch__thread_count")
         for name, value in facts.items():
             old = self._launch.get(name, 0)
@@ -452,22 +448,19 @@ class Counters:
         for window in windows:
             inside = addr if first == last else addr[addr >> _WINDOW_BITS == window]
             for direction in directions:
-                key = (pc, direction, window - 1)
+                key = (self._at(self._program[pc]), direction, window - 1)
                 seen = self._seen.get(key)
                 if seen is None:
                     seen = self._seen[key] = _Seen(width)
                 seen.mark(inside - (window << _WINDOW_BITS), width)
 
     def _fold_bytes(self) -> None:
-        by_line: dict[tuple, list[_Seen]] = {}
         by_buffer: dict[tuple, list[_Seen]] = {}
-        for (pc, direction, buffer), seen in self._seen.items():
-            by_line.setdefault((self._at(self._program[pc]), direction, buffer), []).append(seen)
-            by_buffer.setdefault((direction, buffer), []).append(seen)
-        for (at, direction, _), seen in by_line.items():
-            counts = self._lines[at]
+        for (at, direction, buffer), seen in self._seen.items():
             name = _DISTINCT.format(direction)
-            counts[name] = counts.get(name, 0) + _union(seen)[0]
+            counts = self._lines[at]
+            counts[name] = counts.get(name, 0) + _union([seen])[0]
+            by_buffer.setdefault((direction, buffer), []).append(seen)
         for (direction, buffer), seen in by_buffer.items():
             used, granules = _union(seen)
             entry = self.buffers.setdefault(buffer, {"ld": 0, "st": 0})

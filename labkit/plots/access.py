@@ -107,7 +107,10 @@ def _sectors(access: Access) -> plotly.graph_objects.Figure:
     )
     _below(figure, "One row is a 128-byte line of memory, one box a 32-byte sector: memory moves in whole sectors.")
     unused = "fetched, used by no lane" if access.op == "ld" else "in a touched sector, not written"
-    _legend(figure, [(_LANES[0], "a lane's element, with the lane's number"), (_UNUSED, unused), (_ABSENT, "not touched")])
+    _legend(
+        figure,
+        [(_LANES[0], "a lane's element, with the lane's number"), (_UNUSED, unused), (_ABSENT, "not touched")],
+    )
     return figure
 
 
@@ -208,7 +211,10 @@ def _grid(
     figure.update_layout(
         title={
             "text": f"A warp {verb} {access.array}{where}: {words}",
-            "subtitle": {"text": f"{access.kernel}: one warp, lanes 0 to 31, the first time it gets here", "font": {"size": 13}},
+            "subtitle": {
+                "text": f"{access.kernel}: one warp, lanes 0 to 31, the first time it gets here",
+                "font": {"size": 13},
+            },
             "x": 0.01,
             "xanchor": "left",
             "font": {"size": 18},

@@ -68,7 +68,7 @@ def entries(problem: str) -> list[dict[str, Any]]:
     """What was recorded of a problem; LabkitError where nothing was."""
     files = recorded.files("counters", problem)
     if not files:
-        raise LabkitError(f"No counters of {problem} are recorded; on a GPU, labkit fidelity {problem} --record does it.")
+        raise LabkitError(f"No counters of {problem} are recorded; on a GPU, labkit fidelity --record keeps them.")
     return json.loads(files[0].read_text())["entries"]
 
 

@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from labkit.emulator.counters import RATIOS
 from labkit.errors import LabkitError
 from labkit.profiling.metrics import DEFAULT
+from labkit.profiling.profile import Profile
 
 RANGE = "labkit@kernel/"
 _PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu", "/usr/local/NVIDIA-Nsight-Compute*/ncu")
@@ -78,6 +80,52 @@ def run(folder: str | Path, metrics: Sequence[str] = DEFAULT, *, timeout: float 
             f"Nsight Compute has no metric {', '.join(missing)} on this chip; `ncu --query-metrics` lists those it has."
         )
     return combine(launches)
+
+
+def profile_measured(
+    fn: Callable[[], object],
+    *,
+    label: str | None = None,
+    shape: Mapping[str, int] | None = None,
+    names: Mapping[str, Any] | None = None,
+    metrics: Sequence[str] = DEFAULT,
+) -> Profile:
+    """Record the launches of `fn` and profile them with Nsight Compute, all together.
+
+    label, shape, names : as for `profile_emulated`. Nothing runs in this process: outputs keep their values.
+    Raises LabkitError, one sentence with the mend, where it cannot be done.
+    """
+    from labkit.emulator.ptx import short_name
+    from labkit.kernels import recording
+
+    with recording(names) as record:
+        fn()
+    if not record.launches:
+        raise LabkitError("No kernel was launched, so there is nothing to profile; launch one inside the function.")
+    with tempfile.TemporaryDirectory() as folder:
+        record.save(folder)
+        found = run(folder, metrics)
+    kernels = dict.fromkeys(short_name(launch.entry) for launch in record.launches)
+    return Profile("measured", label or " + ".join(kernels), dict(shape or {}), found, machine=_machine())
+
+
+def _machine() -> dict[str, str]:
+    """The GPU, its driver and ncu, as far as they tell."""
+    asked = {
+        "GPU": ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],
+        "driver": ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        "ncu": [find() or "ncu", "--version"],
+    }
+    found = {}
+    for name, command in asked.items():
+        try:
+            lines = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.split("\n")
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        words = [line.strip() for line in lines if line.strip()]
+        if words:
+            found[name] = words[-1].removeprefix("Version ") if name == "ncu" else words[0]
+    return found
 
 
 def _call(command: list[str], timeout: float) -> str:

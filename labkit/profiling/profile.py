@@ -234,8 +234,9 @@ class Diff:
     def _repr_html_(self) -> str:
         colors = {True: "#137333", False: "#c5221f", None: "inherit"}
         rows = "".join(
-            f"<tr><td {_LEFT} title='{c.metric}'>{describe(c.metric).title}</td><td {_RIGHT}>{amount(c.before)}</td>"
-            f"<td {_RIGHT}>{amount(c.after)}</td><td style='text-align:left;white-space:nowrap;color:{colors[c.good]}'><b>{c.words}</b></td>"
+            f"<tr><td {_LEFT} title='{c.metric}'>{describe(c.metric).title}</td>"
+            f"<td {_RIGHT}>{amount(c.before)}</td><td {_RIGHT}>{amount(c.after)}</td>"
+            f"<td style='text-align:left;white-space:nowrap;color:{colors[c.good]}'><b>{c.words}</b></td>"
             f"<td {_GRAY}>{html.escape(describe(c.metric).text)}</td></tr>"
             for c in self.changes
         )
