@@ -313,7 +313,7 @@ def test_half_precision_and_records():
         i = cuda.grid(1)
         r[i].b = r[i].a * 2
 
-    records = np.zeros(32, [("a", np.int32), ("b", np.float64)])
+    records = np.zeros(32, np.dtype([("a", np.int32), ("b", np.float64)], align=True))
     records["a"] = np.arange(32)
     fields[1, 32](records)
     np.testing.assert_array_equal(records["b"], np.arange(32) * 2)

@@ -40,6 +40,11 @@ def compile_cubin(
     return _compile(source, path, tuple(defines), arch, "cubin")
 
 
+def compile_ltoir(source: str, *, path: str) -> bytes:
+    """The device functions of `source` for link-time optimization at the emulator's architecture."""
+    return _compile(source, path, (), EMULATED_ARCH.replace("sm_", "compute_"), "ltoir")
+
+
 @functools.lru_cache(maxsize=256)
 def _compile(source: str, path: str, defines: tuple[str, ...], arch: str, kind: str) -> bytes:
     parts = (source, path, defines, arch, _nvrtc_version())
@@ -81,7 +86,8 @@ def include_dirs() -> tuple[str, ...]:
 
 def _nvrtc(source: str, path: str, defines: tuple[str, ...], arch: str, kind: str) -> bytes:
     nvrtc = _nvrtc_module()
-    options = [f"--gpu-architecture={arch}", "-lineinfo", "-std=c++17"]
+    options = [f"--gpu-architecture={arch}", "-std=c++17"]
+    options += ["-dlto", "-rdc=true"] if kind == "ltoir" else ["-lineinfo"]
     options += [f"-D{define}" for define in defines]
     options += [f"--include-path={inc}" for inc in include_dirs()]
     encoded = [option.encode() for option in options]
@@ -95,6 +101,7 @@ def _nvrtc(source: str, path: str, defines: tuple[str, ...], arch: str, kind: st
         size, get = {
             "ptx": (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX),
             "cubin": (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
+            "ltoir": (nvrtc.nvrtcGetLTOIRSize, nvrtc.nvrtcGetLTOIR),
         }[kind]
         code = bytearray(_checked(size(program)))
         _checked(get(program, code))

@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 from numba.cuda import types
-from numba.cuda.compiler import compile_ptx
+from numba.cuda.compiler import _compile_pyfunc_with_fixup
 from numba.cuda.np import numpy_support
 from numba.cuda.typing.typeof import Purpose, typeof
 
 from labkit.kernels import ptx
 from labkit.kernels.arrays import Array, as_array
+from labkit.kernels.cuda import compile_ltoir
 from labkit.kernels.errors import KernelError
 from labkit.kernels.recorder import Session
 
@@ -185,23 +186,59 @@ def _compile(dispatcher: Any, argtypes: tuple) -> Compiled:
         raise KernelError(
             f"{_place(function)}: {function.__name__} is a device function, which kernels call; it cannot be launched."
         )
-    try:
-        code, result = compile_ptx(
+    def to_library(lto: bool) -> Any:
+        return _compile_pyfunc_with_fixup(
             function,
             argtypes,
             lineinfo=True,
             debug=False,
+            device=False,
+            abi="numba",
             fastmath=options.get("fastmath", False),
             opt=options.get("opt", True),
             cc=EMULATED_CC,
             launch_bounds=options.get("launch_bounds"),
-        )
+            lto=lto,
+        )[0]
+
+    try:
+        library = to_library(lto=False)
+        # float16 operators are CUDA C++ that numba links; on a GPU it does so with LTO, too.
+        code = _linked(to_library(lto=True)) if library._linking_files else library.get_asm_str(cc=EMULATED_CC)
     except KernelError:
         raise
     except Exception as error:  # numba raises what it likes, AssertionError and AttributeError too
         raise explained(error, function) from error
     (entry,) = ptx.entries(code)
     return Compiled(*_plain(code, entry, function.__name__), argtypes)
+
+
+def _linked(library: Any) -> str:
+    """PTX of a library together with the CUDA C++ that it calls, inlined by nvJitLink."""
+    from cuda.bindings import nvjitlink
+    from numba.cuda.cudadrv.linkable_code import LinkableCode
+
+    # NVRTC marks the same flag with behavior 1 ("error"); numba's 2 ("warning") would not link with it.
+    library._llvm_strs = [
+        re.sub(r'!\{ i32 2, !"Debug Info Version"', '!{ i32 1, !"Debug Info Version"', text) for text in library.llvm_strs
+    ]
+    modules = [library.get_ltoir(cc=EMULATED_CC)]
+    for item in library._linking_files:
+        source = LinkableCode.from_path_or_obj(item)
+        if source.kind != "cu":
+            raise KernelError(f"The emulator cannot link the {source.kind} code {source.name}.")
+        modules.append(compile_ltoir(source.data, path=source.name))
+    options = ["-arch=sm_90", "-lto", "-ptx", "-lineinfo"]
+    handle = nvjitlink.create(len(options), options)
+    try:
+        for module in modules:
+            nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, module, len(module), "module")
+        nvjitlink.complete(handle)
+        code = bytearray(nvjitlink.get_linked_ptx_size(handle))
+        nvjitlink.get_linked_ptx(handle, code)
+    finally:
+        nvjitlink.destroy(handle)
+    return code.rstrip(b"\0").decode()
 
 
 def _plain(code: str, entry: str, name: str) -> tuple[str, str]:
