@@ -13,6 +13,8 @@
 .PHONY: help lab lint test test-browser test-all clean
 
 PORT ?= 8888
+# In a container, IP=0.0.0.0 lets the machine outside in.
+IP ?= localhost
 GPU := $(wildcard /dev/nvidiactl /usr/lib/wsl/lib/libcuda.so.1)
 # pip that is told of wheels at hand (PIP_FIND_LINKS) is left to them.
 TORCH_INDEX ?= $(if $(GPU)$(PIP_FIND_LINKS),,https://download.pytorch.org/whl/cpu)
@@ -56,7 +58,8 @@ help:
 lab: .venv/.installed
 	@export PATH="$$PWD/.venv/bin:$$PATH"
 	cd labs
-	exec ../.venv/bin/python -m jupyterlab --log-level=WARN --port=$(PORT) $$([ "$$(id -u)" != 0 ] || echo --allow-root)
+	exec ../.venv/bin/python -m jupyterlab --log-level=WARN --ip=$(IP) --port=$(PORT) \
+	    $$([ "$$(id -u)" != 0 ] || echo --allow-root)
 
 lint: .venv/.installed
 	@.venv/bin/python -m ruff check .
