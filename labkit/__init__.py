@@ -24,10 +24,12 @@ _HOMES = {
 }
 _MODULES = ("kernels", "plots", "problems", "profiling")
 
-__all__ = ["LabkitError", *_HOMES, *_MODULES]
+__all__ = ["LabkitError", "cuda", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
+    if name == "cuda":
+        return importlib.import_module("labkit.kernels.intrinsics")
     if name in _MODULES:
         return importlib.import_module(f"labkit.{name}")
     if name not in _HOMES:

@@ -141,7 +141,7 @@ class Rung:
             outputs=tuple(p.outputs),
             inputs=tuple(p.inputs),
             dims={d: dims[d] for d in p.dims},
-            options=p.options,
+            options=self.step.options,
         )
         return load(
             self.path,

@@ -49,17 +49,20 @@ problem = Problem(
     baseline=reference,
     flops=flops,
     ladder=(
-        Step(
-            "naive",
-            "one thread per element, threadIdx.x down the rows",
-            "sectors per global load request",
-        ),
+        Step("naive", "one thread per element, threadIdx.x down the rows", "sectors per global load request"),
         Step("coalesced", "threadIdx.x along the rows", "sectors per request, loads and stores"),
+        Step("smem_tile", "tiles of A and B staged in shared memory", "global load requests; shared wavefronts"),
+        Step("register_1d", "a column of 8 elements per thread, in registers", "shared wavefronts per multiply-add"),
         Step(
-            "smem_tile",
-            "tiles of A and B staged in shared memory",
-            "global load requests; shared wavefronts",
+            "register_2d",
+            "a square of 8 x 8 elements per thread",
+            "shared wavefronts per multiply-add; occupancy",
+            options={"alpha": 1.0, "beta": 0.0, "trans_a": 0, "trans_b": 0},
         ),
+        Step("vectorized", "16-byte accesses, A transposed in shared memory", "memory instructions"),
+        Step("double_buffered", "the next tile loaded while this one is multiplied", "stalls at the barrier"),
+        Step("warp_tile", "tiles for blocks, warps and threads, several in flight", "shared wavefronts; FMA pipe"),
+        Step("split_k", "K divided over blocks, for a small C", "waves per multiprocessor"),
     ),
     shapes=(
         {"M": 16, "N": 16, "K": 16},

@@ -29,7 +29,8 @@ class Tensor:
 class Step:
     """One line of a ladder: a rung's name, what it changes against the rung below, what that moves.
 
-    `defines` and `arch` specialize the CUDA C++ compilation; `languages` lists the kernel files there are.
+    `defines` and `arch` specialize the CUDA C++ compilation; `languages` lists the kernel files there are; `options`
+    are the rung's further arguments with their defaults.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Step:
     languages: tuple[str, ...] = ("numba", "cuda")
     defines: tuple[str, ...] = ()
     arch: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Question:
 class Problem:
     """An operation: its arguments, reference, costs, tolerance, test shapes and ladder.
 
-    reference : takes the inputs as float64 tensors, and the options; returns the output(s) in float64.
+    reference : takes the inputs as float64 tensors; returns the output(s) in float64.
     baseline  : the same in the working precision by PyTorch, as people would call it.
     magnitude : an elementwise bound on the sum of |products| that make up an output (float64), to which
                 rounding errors are relative; by default the reference on absolute values.
@@ -78,7 +80,6 @@ class Problem:
     profile_shape: dict[str, int]  # small: the emulator runs it in a second
     bench_shape: dict[str, int]  # fills a large GPU
     questions: dict[str, Question] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)
     magnitude: Callable[..., Any] | None = None
 
     # c in the tolerance: for zero-mean data the error of a float sum of any length stays near
