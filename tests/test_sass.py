@@ -287,6 +287,8 @@ def test_refused_ptx_is_one_sentence():
     with pytest.raises(LabkitError, match="ptxas refuses this PTX: .+") as caught:
         sass.machine_code(broken, "k")
     assert "\n" not in str(caught.value)
+    with pytest.raises(LabkitError, match="refuses the options -arch=sm_20"):
+        sass.machine_code(compiled(), "tile", "sm_20")
     plan = sass.memory_plan(Launch(broken, "k", (1, 1, 1), (1, 1, 1), ()), SimpleNamespace(instructions=[]))
     assert WAVES in plan.bounds
 

@@ -192,6 +192,8 @@ def _compile(ptx: str, options: list[str]) -> tuple[bytes, str]:
         handle = nvjitlink.create(len(options), options)
     except RuntimeError as error:
         raise LabkitError(f"nvJitLink cannot start ({_first_line(error)}): pip install nvidia-nvjitlink.") from None
+    except nvjitlink.nvJitLinkError as error:
+        raise LabkitError(f"nvJitLink refuses the options {' '.join(options)}: {_first_line(error)}.") from None
     try:
         data = ptx.rstrip("\0 \n").encode() + b"\0"
         try:
