@@ -29,7 +29,7 @@ def nvrtc(source: str, *options: str) -> str:
     import nvidia
 
     include = glob.glob(f"{list(nvidia.__path__)[0]}/cu13/include")[0]
-    flags = [b"--gpu-architecture=compute_90", b"-lineinfo", f"-I{include}".encode()]
+    flags = [b"--gpu-architecture=compute_90", b"-lineinfo", f"-I{include}".encode(), f"-I{include}/cccl".encode()]
     flags += [o.encode() for o in options]
     if lib.nvrtcCompileProgram(program, len(flags), flags)[0]:
         (size,) = call(lib.nvrtcGetProgramLogSize(program))

@@ -542,6 +542,8 @@ class Compiler:
             return failed
         mend = "Call a device function by its name, defined in the same source."
         what = f"calls {name}, which the emulator does not have"
+        if name.startswith("%"):
+            what = "calls a function through a pointer, which the emulator does not do"
         if name == "vprintf":
             what = "calls printf, which the emulator does not have"
             mend = "Write the value to an array instead."

@@ -85,7 +85,9 @@ class Emulation:
             if variable.data is not None:
                 data[:] = np.frombuffer(variable.data, np.uint8)
             for at, name, addend in variable.relocations:
-                target = program.module.variables[name]
+                target = program.module.variables.get(name)
+                if target is None:
+                    continue  # a function's address, in a table of virtual functions
                 address = self.symbol(program, target) + addend
                 data[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
         return self._symbols[key]

@@ -965,10 +965,13 @@ def _set(op, mods, types):
     dst, kind = types
     compare = _comparison(mods, kind)
     combine = _COMBINE.get(_one_of(mods, ("and", "or", "xor")))
-    if compare is None or dst not in ("u32", "s32", "f32"):
+    values = {
+        "u32": (u32(0xFFFFFFFF), u32(0)), "s32": (s32(-1), s32(0)), "f32": (f32(1), f32(0)),
+        "f16": (u16(0x3C00), u16(0)), "bf16": (u16(0x3F80), u16(0)),
+    }  # fmt: skip
+    if compare is None or dst not in values:
         return None
-    yes, no = (f32(1), f32(0)) if dst == "f32" else (DTYPES[dst].type(-1 if dst == "s32" else
-                                                     0xFFFFFFFF), DTYPES[dst].type(0))  # fmt: skip
+    yes, no = values[dst]
 
     def fn(a, b, c=None):
         p = compare(a, b)

@@ -439,8 +439,8 @@ class _Reader:
         operand = _number(text)
         if operand is None:
             return None
-        if operand.bits is not None:
-            return operand.bits.to_bytes(operand.width // 8, "little")[:size].ljust(size, b"\0")
+        if operand.width == 8 * size:
+            return operand.bits.to_bytes(size, "little")
         if kind == "f32":
             return struct.pack("<f", operand.value)
         if kind == "f64":
@@ -549,7 +549,7 @@ class _Reader:
         return position
 
     def registers(self, piece: str, scope: _Scope) -> None:
-        match = re.match(r"\.reg\s+\.(\w+)\s+(.*)", piece, re.S)
+        match = re.match(r"\.reg\s*\.(\w+)\s+(.*)", piece, re.S)
         if not match or match[1] not in SIZES:
             raise _broken(f"declaration {piece.strip()!r}")
         for name in _split(match[2]):
