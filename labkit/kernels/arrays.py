@@ -41,10 +41,6 @@ class Array:
             expected *= size
         return True
 
-    def bytes(self) -> np.ndarray:
-        """The bytes from start to end, uint8, in place (CPU only)."""
-        return memory_at(self.start, self.end - self.start, self.owner)
-
 
 def memory_at(address: int, size: int, owner: Any) -> np.ndarray:
     """`size` bytes of this process's memory as a writable uint8 array that keeps `owner` alive."""

@@ -82,9 +82,10 @@ def _load_numba(path: Path, source: str, names: Signature | None) -> Callable[..
     try:
         code = compile(source, str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise KernelError(f"{path}:{error.lineno}: {error.msg}.") from error
-    except ValueError as error:  # null bytes
-        raise KernelError(f"{path} is not Python: {error}.") from error
+        where = f"{path}:{error.lineno}" if error.lineno else str(path)
+        raise KernelError(f"{where}: {error.msg}.") from error
+    except ValueError as error:  # Python 3.11 on null bytes
+        raise KernelError(f"{path}: {error}.") from error
     module = types.ModuleType(f"labkit_kernel_{path.stem}")
     module.__file__ = str(path)
     with _errors_of(path):
@@ -177,7 +178,7 @@ def _load_cuda(
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         if len(outs) != len(names.outputs) or len(inputs) != len(names.inputs):
             raise KernelError(f"{path}: call {_expected(names)}.")
-        strange = [name for name in options if name not in numbers]
+        strange = [name for name in options if name not in names.options]
         if strange:
             raise KernelError(f"{path}: there is no option {strange[0]}; call {_expected(names)}.")
         tensors = dict(zip((*names.outputs, *names.inputs), (*outs, *inputs), strict=True))

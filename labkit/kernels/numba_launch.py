@@ -219,9 +219,8 @@ def _linked(library: Any) -> str:
     from numba.cuda.cudadrv.linkable_code import LinkableCode
 
     # NVRTC marks the same flag with behavior 1 ("error"); numba's 2 ("warning") would not link with it.
-    library._llvm_strs = [
-        re.sub(r'!\{ i32 2, !"Debug Info Version"', '!{ i32 1, !"Debug Info Version"', text) for text in library.llvm_strs
-    ]
+    flag = '!{{ i32 {}, !"Debug Info Version"'
+    library._llvm_strs = [text.replace(flag.format(2), flag.format(1)) for text in library.llvm_strs]
     modules = [library.get_ltoir(cc=EMULATED_CC)]
     for item in library._linking_files:
         source = LinkableCode.from_path_or_obj(item)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from labkit.emulator.launch import Launch, Pointer
-from labkit.kernels.arrays import Array, as_array
+from labkit.kernels.arrays import Array, as_array, memory_at
 from labkit.kernels.errors import KernelError
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ class _Emulating(Session):
         if not whole or any(s < 0 for s in strides):
             shape, strides = ((end - start) // array.itemsize,), None
         return self.emulation.memory.add(
-            memory_of(array, start, end),
+            memory_at(start, end - start, array.owner),
             name=name,
             dtype=dtype,
             shape=shape,
@@ -165,13 +164,6 @@ class _Emulating(Session):
         if cluster != (1, 1, 1):
             raise KernelError("The emulator does not run thread block clusters; run this kernel on a GPU.")
         self.emulation.run(record)
-
-
-def memory_of(array: Array, start: int, end: int) -> np.ndarray:
-    """The bytes from `start` to `end`, in place."""
-    from labkit.kernels.arrays import memory_at
-
-    return memory_at(start, end - start, array.owner)
 
 
 @contextlib.contextmanager
@@ -367,7 +359,7 @@ class _Recording(Session):
         shape, strides = array.shape, array.strides
         if (start, end) != (array.start, array.end) or any(s < 0 for s in strides):
             shape, strides = ((end - start) // array.itemsize,), None
-        data = _gpu_bytes(array, start, end) if array.on_gpu else memory_of(array, start, end).copy()
+        data = _gpu_bytes(start, end) if array.on_gpu else memory_at(start, end - start, array.owner).copy()
         buffers.append(
             RecordedBuffer(
                 name or f"array{len(buffers)}", array.dtype, shape, strides, _misalign(array, start), data
@@ -395,12 +387,15 @@ def refuse_look(start: int, end: int) -> None:
         raise KernelError(_REFUSED.format("A copy"))
 
 
-def _gpu_bytes(array: Array, start: int, end: int) -> np.ndarray:
-    torch = sys.modules["torch"]
-    storage = torch.empty(0, dtype=torch.uint8, device=array.owner.device)
-    storage.set_(array.owner.untyped_storage())
-    offset = start - array.storage
-    return storage[offset : offset + end - start].cpu().numpy()
+def _gpu_bytes(start: int, end: int) -> np.ndarray:
+    from labkit.kernels import gpu
+
+    data = np.empty(end - start, np.uint8)
+    gpu.current_context()
+    gpu.call("cuCtxSynchronize")
+    if len(data):
+        gpu.call("cuMemcpyDtoH", data.ctypes.data, start, len(data))
+    return data
 
 
 @contextlib.contextmanager
