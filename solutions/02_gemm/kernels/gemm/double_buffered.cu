@@ -31,7 +31,7 @@ __device__ void store4(float *p, float4 v, int left, bool aligned)
     if (left > 3) p[3] = v.w;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS)
 gemm_double_buffered(float *C, const float *A, const float *B, int M, int N, int K)
 {
     __shared__ __align__(16) float tA[2][BK][BM + 4];  // transposed, padded
@@ -68,6 +68,7 @@ gemm_double_buffered(float *C, const float *A, const float *B, int M, int N, int
         bool more = k0 + BK < K;
         if (more)
             load(k0 + BK);  // nothing waits for these loads until the store below
+        #pragma unroll 2
         for (int k = 0; k < BK; ++k) {
             float4 a[2], b[2];
             a[0] = *(float4 *)&tA[s][k][y * 4];

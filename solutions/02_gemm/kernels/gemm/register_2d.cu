@@ -37,6 +37,7 @@ gemm_register_2d(float *C, const float *A, const float *B, int M, int N, int K,
             tB[k][c] = k0 + k < K && col0 + c < N ? B[at] : 0.0f;
         }
         __syncthreads();  // nobody reads a tile before all of it is there
+        #pragma unroll 2
         for (int k = 0; k < BK; ++k) {
             // Thread (x, y) owns rows y, y + 16, ... and columns x, x + 16, ...: lanes read
             // neighbouring words, or the same one.

@@ -31,7 +31,7 @@ __device__ void store4(float *p, float4 v, int left, bool aligned)
     if (left > 3) p[3] = v.w;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
+extern "C" __global__ void __launch_bounds__(THREADS)
 gemm_vectorized(float *C, const float *A, const float *B, int M, int N, int K)
 {
     __shared__ __align__(16) float tA[BK][BM + 4];  // transposed; padded against conflicts of its stores
@@ -57,6 +57,7 @@ gemm_vectorized(float *C, const float *A, const float *B, int M, int N, int K)
         tA[ak + 3][ar] = va.w;
         *(float4 *)&tB[bk][bc] = vb;
         __syncthreads();  // nobody reads a tile before all of it is there
+        #pragma unroll 2
         for (int k = 0; k < BK; ++k) {
             // Two groups of 4 rows and of 4 columns, half a tile apart: lanes read neighbouring pieces.
             float4 a[2], b[2];

@@ -2,38 +2,30 @@
 //
 // Against double_buffered: three levels of tiles. A block owns 128 x 256 of C, each of its 8 warps
 // 64 x 64 of that, each thread 8 x 16 of its warp's: 24 floats read feed 128 multiply-adds. cp.async
-// carries tiles from global to shared memory with no register between, STAGES - 1 tiles ahead, and
-// a thread reads its values for k + 1 while it multiplies those of k.
-// Watch: wavefronts per multiply-add, registers (one block per multiprocessor), stalls of every kind.
+// carries tiles from global to shared memory with no register between, and a thread reads its values
+// for k + 1 while it multiplies those of k. The rest is bookkeeping kept off the multiplier's back:
+// nothing but additions in the copies, and an order of multiply-adds that suits the register file.
+// Watch: wavefronts per multiply-add, instructions that are no FFMA, dispatch stalls (register banks).
 //
 // launch gemm_warp_tile<<<((N + 255) / 256, (M + 127) / 128), (256), 49664>>>(C, A, B, M, N, K)
 
-constexpr int BM = 128, BN = 256, BK = 8;  // tile of a block, and how much of K is staged at a time
-constexpr int WM = 64, WN = 64;            // tile of a warp
-constexpr int TM = 8, TN = 16;             // elements of C per thread
-constexpr int STAGES = 4;                  // tiles of A and B in shared memory
+constexpr int BM = 128, BN = 256, BK = 16;  // tile of a block, and how much of K is staged at a time
+constexpr int WM = 64, WN = 64;             // tile of a warp
+constexpr int TM = 8, TN = 16;              // elements of C per thread
+constexpr int STAGES = 2;                   // tiles of A and B in shared memory
 constexpr int THREADS = BM / WM * (BN / WN) * 32;
-constexpr int LDA = BM + 4;                // row of a tile of A, padded against conflicts of its stores
+constexpr int LDA = BM + 4;                          // row of a tile of A, padded against conflicts
 constexpr int LANES_M = WM / TM, LANES_N = WN / TN;  // lanes of a warp: 8 down, 4 across
 
-// Start copying one float, or zero where it lies outside, to shared memory.
-__device__ void copy1(float *to, const float *from, bool inside)
+// Start copying 4 or 16 bytes to shared memory; zeros instead where they lie outside.
+template <int BYTES>
+__device__ void copy(float *to, const float *from, bool inside)
 {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-                 :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(inside ? 4 : 0));
-}
-
-// The same for 4 floats, of which the first `left` lie inside; in one piece where `from` is aligned.
-__device__ void copy4(float *to, const float *from, int left, bool aligned)
-{
-    if (aligned) {
-        int bytes = 4 * max(0, min(4, left));
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                     :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes));
-    } else {
-        for (int j = 0; j < 4; ++j)
-            copy1(to + j, from + j, j < left);
-    }
+    unsigned at = __cvta_generic_to_shared(to);
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(at), "l"(from), "r"(inside ? 16 : 0));
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" :: "r"(at), "l"(from), "r"(inside ? 4 : 0));
 }
 
 __device__ void store4(float *p, float4 v, int left, bool aligned)
@@ -65,20 +57,36 @@ gemm_warp_tile(float *C, const float *A, const float *B, int M, int N, int K)
     int n0 = warp % (BN / WN) * WN + lane_n * 4;
     float acc[TM][TN] = {};
     // BEGIN SOLUTION
-    // Start the copies of tile number i: 4 bytes at a time for A, which is turned round on its way.
-    auto fetch = [&](int i) {
-        int s = i % STAGES, k0 = i * BK;
-        for (int j = t; j < BM * BK; j += THREADS) {
-            int r = j / BK, k = j % BK;
-            copy1(&tA[s][k][r], A + (size_t)(row0 + r) * K + k0 + k, row0 + r < M && k0 + k < K);
+    // This thread copies column ak of A's tile in every ROWS_A-th row, 4 bytes at a time, for A is turned
+    // round on its way; and of B's tile 16 bytes in every ROWS_B-th row, or one column if B is unaligned.
+    // What lies below or right of C is never stored: there, copy the last row or column again.
+    constexpr int ROWS_A = THREADS / BK, ROWS_B = THREADS * 4 / BN;
+    static_assert(THREADS == BN, "one thread per column of B's tile");
+    int ak = t % BK, ar = t / BK, bk = t / (BN / 4), bc = t % (BN / 4) * 4;
+    const float *from_a[BM / ROWS_A];
+    for (int j = 0; j < BM / ROWS_A; ++j)
+        from_a[j] = A + (size_t)min(row0 + ar + ROWS_A * j, M - 1) * K + ak;
+    const float *from_b = B + (aligned_b ? (size_t)bk * N + min(col0 + bc, N - 4) : min(col0 + t, N - 1));
+    auto fetch = [&](int i) {  // start the copies of tile number i
+        int s = i % STAGES, left = K - i * BK;
+        for (int j = 0; j < BM / ROWS_A; ++j) {
+            copy<4>(&tA[s][ak][ar + ROWS_A * j], from_a[j], ak < left);
+            from_a[j] += BK;
         }
-        for (int j = t * 4; j < BK * BN; j += THREADS * 4) {
-            int k = j / BN, c = j % BN;
-            copy4(&tB[s][k][c], B + (size_t)(k0 + k) * N + col0 + c, k0 + k < K ? N - col0 - c : 0, aligned_b);
-        }
+        if (aligned_b)
+            for (int k = 0; k < BK; k += ROWS_B)
+                copy<16>(&tB[s][bk + k][bc], from_b + (size_t)k * N, bk + k < left);
+        else
+            for (int k = 0; k < BK; ++k)
+                copy<4>(&tB[s][k][t], from_b + (size_t)k * N, k < left);
+        from_b += (size_t)BK * N;
         asm volatile("cp.async.commit_group;");
     };
-    // This thread's part of row k of stage s: every (4 * LANES_M)-th group of 4 rows, and so for columns.
+    auto next_tile = [&] {
+        asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));  // this thread's part of it is there
+        __syncthreads();  // everybody's is
+    };
+    // This thread's part of row k of stage s: every LANES_M-th group of 4 rows, every LANES_N-th of columns.
     float a[2][TM], b[2][TN];
     auto read = [&](int to, int s, int k) {
         for (int i = 0; i < TM; i += 4)
@@ -86,9 +94,14 @@ gemm_warp_tile(float *C, const float *A, const float *B, int M, int N, int K)
         for (int j = 0; j < TN; j += 4)
             *(float4 *)&b[to][j] = *(float4 *)&tB[s][k][n0 + j * LANES_N];
     };
-    auto next_tile = [&] {
-        asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2));  // this thread's part of it is there
-        __syncthreads();  // everybody's is
+    // To and fro along the rows: every multiply-add shares a factor with the one before, which saves a
+    // read of a register bank, even at the ends of rows.
+    auto multiply = [&](int f) {
+        for (int i = 0; i < TM; ++i)
+            for (int step = 0; step < TN; ++step) {
+                int j = i & 1 ? TN - 1 - step : step;
+                acc[i][j] += a[f][i] * b[f][j];
+            }
     };
     for (int i = 0; i < STAGES - 1; ++i)
         fetch(i);
@@ -103,9 +116,7 @@ gemm_warp_tile(float *C, const float *A, const float *B, int M, int N, int K)
             read((k + 1) % 2, (i + (k + 1) / BK) % STAGES, (k + 1) % BK);
             if (k == 0)
                 fetch(i + STAGES - 1);  // into the stage that nobody reads since the last barrier
-            for (int m = 0; m < TM; ++m)
-                for (int n = 0; n < TN; ++n)
-                    acc[m][n] += a[k % 2][m] * b[k % 2][n];
+            multiply(k % 2);
         }
     }
     // END SOLUTION
@@ -113,7 +124,9 @@ gemm_warp_tile(float *C, const float *A, const float *B, int M, int N, int K)
         int row = row0 + m0 + i / 4 * 4 * LANES_M + i % 4;
         for (int j = 0; j < TN; j += 4) {
             int col = col0 + n0 + j * LANES_N;
-            float4 v = make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
+            // A 16-byte store needs 4 registers in a row, as a 16-byte read of b does: acc[i][j] and b[j]
+            // would share a register bank all through the loop. Adding 0 lets them differ.
+            float4 v = make_float4(acc[i][j] + 0.0f, acc[i][j + 1] + 0.0f, acc[i][j + 2] + 0.0f, acc[i][j + 3] + 0.0f);
             store4(C + (size_t)row * N + col, v, row < M ? N - col : 0, aligned_c);
         }
     }
