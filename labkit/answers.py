@@ -1,4 +1,4 @@
-"""Predictions: `lk.answer("gemm/naive/sectors_per_request", 8.5)`, checked against a value computed on the spot."""
+"""Predictions: `lk.answer(key, number)`, checked against a value that is computed on the spot."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Answer:
         if self.right is None:
             return "not answered yet: put your number in place of the dots"
         if self.right:
-            return f"{self.value:g} {self.question.unit} is right. {self.question.explain}".strip()
+            return f"{self.value:,.10g} {self.question.unit} is right. {self.question.explain}".strip()
         want = self.question.value()
         side = "too low" if self.value < want else "too high"
         ratio = max(abs(want / self.value), abs(self.value / want)) if self.value and want else float("inf")
         far = ", but near" if ratio < 1.5 else ", by a factor of more than ten" if ratio > 10 else ""
-        return f"{self.value:g} {self.question.unit} is {side}{far}. Work it out again, lane by lane."
+        return f"{self.value:,.10g} {self.question.unit} is {side}{far}. Work it out again, lane by lane."
 
     def __repr__(self) -> str:
         return f"{self.question.text}\n  {self.verdict}"

@@ -31,7 +31,8 @@ def test_solution_passes_on_the_gpu(problem, rung, language):
 def test_a_stray_write_on_the_gpu_is_found(tmp_path):
     """The emulator finds it first at the small shapes; here only the large shape strays."""
     text = lk.problem("gemm")["coalesced", "cuda"].solution.source
-    edited = text.replace("        C[(size_t)row", "        if (M > 1000 && row + col == 0) C[-1] = acc;\n        C[(size_t)row")
+    stray = "        if (M > 1000 && row + col == 0) C[-1] = acc;\n"
+    edited = text.replace("        C[(size_t)row", stray + "        C[(size_t)row")
     assert edited != text
     file = tmp_path / "coalesced.cu"
     file.write_text(edited)
