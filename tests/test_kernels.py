@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from labkit.emulator.engine import Emulation
 from labkit.emulator.faults import KernelFault
-from labkit.kernels import KernelError, Signature, compile_ptx, cuda_kernel, emulating, gpu, load
+from labkit.kernels import KernelError, Signature, compile_ptx, cuda_kernel, emulating, gpu, load, recording
 from labkit.kernels.cuda import parse_header
 
 AXPY = Signature(outputs=("Y",), inputs=("X",), dims={"N": ("X", 0)}, options={"alpha": 1.0})
@@ -213,6 +213,16 @@ def test_launch_lines_in_full(tmp_path):
 def test_prose_is_no_launch_line():
     header = parse_header("// launch the kernel so:\n// cluster of stars\n// launch k<<<1, 2, 0>>>()\n", "f.cu")
     assert [(line.kernel, line.line, line.args) for line in header.launches] == [("k", 3, ())]
+
+
+def test_clusters(tmp_path):
+    text = AXPY_CU.replace("// launch", "// cluster (N / 75, 1, 1)\n// launch")
+    kernel = load(written(tmp_path, "k.cu", text), names=AXPY)
+    with recording() as record:
+        kernel.launch(torch.zeros(150), torch.zeros(150))
+    assert record.clusters == [(2, 1, 1)]
+    with pytest.raises(KernelError, match="does not run thread block clusters"):
+        run(kernel, torch.zeros(150), torch.zeros(150))
 
 
 def test_several_outputs_are_a_tuple(tmp_path):

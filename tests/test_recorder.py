@@ -96,6 +96,33 @@ def test_numba_parameters():
     assert buffer.nbytes == (3 * 8 + 2 * 2 + 1) * 4
 
 
+def test_records_by_value():
+    from numba import cuda
+
+    @cuda.jit
+    def k(out, r):
+        out[0] = r.a + r.b
+
+    r = np.array([(3, 0.5)], np.dtype([("a", np.int32), ("b", np.float64)], align=True))
+    out = np.zeros(1)
+    with emulating(Emulation()):
+        k[1, 1](out, r[0])
+    assert out[0] == 3.5
+
+
+def test_equal_sources_give_equal_ptx(tmp_path):
+    from labkit.kernels import load
+
+    path = tmp_path / "k.py"
+    path.write_text(
+        "from numba import cuda\n@cuda.jit\ndef k(x):\n    x[cuda.grid(1)] = 1\ndef launch(x):\n    k[1, 8](x)\n"
+    )
+    with recording() as record:
+        load(path).launch(torch.zeros(8))
+        load(path).launch(torch.zeros(8))
+    assert record.launches[0].ptx == record.launches[1].ptx
+
+
 def test_misalignment_shows():
     source = """extern "C" __global__ void four(float4 *y) { y[threadIdx.x] = make_float4(1, 2, 3, 4); }"""
     kernel, x = cuda_kernel(source, "four"), torch.zeros(40)

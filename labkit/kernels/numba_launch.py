@@ -9,6 +9,7 @@ import inspect
 import linecache
 import re
 import struct
+import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from typing import Any
 
 import numpy as np
 from numba.cuda import types
+from numba.cuda.args import ArgHint, In
 from numba.cuda.compiler import _compile_pyfunc_with_fixup
+from numba.cuda.core.errors import NumbaDebugInfoWarning
 from numba.cuda.np import numpy_support
 from numba.cuda.typing.typeof import Purpose, typeof
 
@@ -52,7 +55,7 @@ def launch(dispatcher: Any, args: Sequence[Any], config: Any, session: Session) 
             f"{_place(function)}: {function.__name__} takes {len(names)} argument{'s' * (len(names) != 1)} "
             f"({', '.join(names)}), not {len(args)}."
         )
-    args, write_back = _on_the_host(args, function, names)
+    args = [_on_the_host(value) for value in args]
     argtypes = tuple(type_of(a, f"{function.__name__}'s {n}") for a, n in zip(args, names, strict=True))
     compiled = compile_kernel(dispatcher, _signature(dispatcher, argtypes, names))
     flat = [
@@ -77,21 +80,13 @@ def launch(dispatcher: Any, args: Sequence[Any], config: Any, session: Session) 
         max_registers=dispatcher.targetoptions.get("max_registers"),
         names=[name for name, _ in flat],
     )
-    for copy in write_back:
-        copy()
 
 
-def _on_the_host(args: Sequence[Any], function: Any, names: list[str]) -> tuple[list[Any], list]:
-    """cuda.In, Out and InOut unwrapped; In hands over a copy, as a GPU would leave the host's array alone."""
-    from numba.cuda.args import ArgHint, In
-
-    values = []
-    for value in args:
-        if isinstance(value, ArgHint):
-            inner = value.value
-            value = inner.copy() if isinstance(value, In) and isinstance(inner, np.ndarray) else inner
-        values.append(value)
-    return values, []
+def _on_the_host(value: Any) -> Any:
+    """cuda.In, Out and InOut unwrapped; of In a copy, because a GPU would leave the host's array as it is."""
+    if not isinstance(value, ArgHint):
+        return value
+    return value.value.copy() if isinstance(value, In) and isinstance(value.value, np.ndarray) else value.value
 
 
 def type_of(value: Any, what: str) -> Any:
@@ -202,9 +197,11 @@ def _compile(dispatcher: Any, argtypes: tuple) -> Compiled:
         )[0]
 
     try:
-        library = to_library(lto=False)
-        # float16 operators are CUDA C++ that numba links; on a GPU it does so with LTO, too.
-        code = _linked(to_library(lto=True)) if library._linking_files else library.get_asm_str(cc=EMULATED_CC)
+        with warnings.catch_warnings():  # of code typed at a prompt, which has no lines to show
+            warnings.simplefilter("ignore", NumbaDebugInfoWarning)
+            library = to_library(lto=False)
+            # float16 operators are CUDA C++ that numba links; on a GPU it does so with LTO, too.
+            code = _linked(to_library(lto=True)) if library._linking_files else library.get_asm_str(cc=EMULATED_CC)
     except KernelError:
         raise
     except Exception as error:  # numba raises what it likes, AssertionError and AttributeError too
@@ -261,9 +258,7 @@ def flatten(kind: Any, value: Any, what: str) -> Iterator[Array | bytes]:
         yield from (_i64(0), _i64(0), _i64(items), _i64(array.itemsize), array)
         yield from map(_i64, (*array.shape, *strides))
     elif isinstance(kind, types.Record):
-        array = as_array(np.asarray(value).reshape(1).view(), what)
-        assert array is not None
-        yield array
+        yield as_array(value, what) or as_array(np.array([value]), what)  # a record of the host: a copy of it
     elif isinstance(kind, types.Boolean):
         yield struct.pack("<?", bool(value))
     elif isinstance(kind, types.Integer):

@@ -97,7 +97,7 @@ class Session:
 
     def _name(self, array: Array) -> str | None:
         for named, name in self._named:
-            if named.start <= array.start and array.end <= named.end:
+            if (named.start, named.end) == (array.start, array.end):  # of a part the indices would mislead
                 return name
         return None
 
@@ -403,7 +403,8 @@ def recording(names: Mapping[str, Any] | None = None) -> Iterator[Recording]:
     """Inside, launches are only recorded: nothing runs, and tensors keep their values.
 
     So host code inside must not look at, or change, a tensor that a launch has used: torch operations, `.item()`,
-    `.numpy()`, printing and `copy_to_host` raise KernelError then. names : as for `emulating`.
+    `.numpy()`, printing and `copy_to_host` raise KernelError then. Bare numpy arrays cannot be watched.
+    names : as for `emulating`.
     """
     record = Recording()
     session = _Recording(record, names)
