@@ -1,0 +1,55 @@
+"""lk.cuda.load4 and store4: one 16-byte access each, and refusals in one sentence."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numba.cuda")
+
+from numba import cuda, float32, int64  # noqa: E402
+from numba.core.errors import TypingError  # noqa: E402
+
+from labkit.kernels.intrinsics import load4, store4  # noqa: E402
+
+
+def ptx(kernel, *signature) -> str:
+    return cuda.compile_ptx(kernel, signature, cc=(9, 0))[0]
+
+
+def test_each_is_one_access_of_16_bytes_in_the_right_memory():
+    def kernel(out, a, n):
+        tile = cuda.shared.array(128, float32, alignment=16)
+        t = cuda.threadIdx.x * 4
+        store4(tile, t, load4(a, t))
+        cuda.syncthreads()
+        store4(out, t, load4(tile, 124 - t))
+
+    text = ptx(kernel, float32[::1], float32[::1], int64)
+    for access in ("ld.global", "st.shared", "ld.shared", "st.global"):
+        assert text.count(f"{access}.v4.f32") == 1, access
+        assert f"{access}.f32" not in text
+
+
+@pytest.mark.parametrize(
+    "signature, says",
+    [
+        ((float32[:, ::1], int64), "1-D float32 array"),
+        ((int64[::1], int64), "1-D float32 array"),
+        ((float32[:], int64), "contiguous"),
+        ((float32[::1], float32), "integer index"),
+    ],
+)
+def test_load4_refuses(signature, says):
+    def kernel(a, i):
+        load4(a, i)
+
+    with pytest.raises(TypingError, match=says):
+        ptx(kernel, *signature)
+
+
+def test_store4_refuses_other_values():
+    def kernel(a):
+        store4(a, 0, (1, 2, 3, 4))
+
+    with pytest.raises(TypingError, match="tuple of 4 float32"):
+        ptx(kernel, float32[::1])
