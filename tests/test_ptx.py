@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from engine_tools import numba_ptx, nvrtc, ptx_kernel
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numba import cuda
 
 from labkit.emulator import KernelFault
-from labkit.emulator.compiler import defs_and_uses, liveness, successors
+from labkit.emulator.compiler import Compiler, defs_and_uses, liveness, successors
 from labkit.emulator.ptx import Addr, Imm, Label, Reg, Special, Sym, Vec, parse, short_name
 
 
@@ -261,3 +263,29 @@ def test_a_guarded_write_keeps_the_register_alive() -> None:
     live = liveness(p.instructions)
     register = next(r for r in p.registers if r.name == "%r1")
     assert isinstance(register, Reg) and live[3] >> register.slot & 1
+
+
+BROKEN = """
+extern "C" __global__ void k(float4* a, int n) {
+    __shared__ float s[32];
+    s[threadIdx.x] = a[threadIdx.x].x + n;
+    __syncthreads();
+    if (n > 3) atomicAdd(&a[0].y, s[31 - threadIdx.x]);
+    a[threadIdx.x].z = __shfl_xor_sync(-1, s[threadIdx.x], 1);
+}"""
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_mangled_ptx_is_read_or_refused(data: st.DataObject) -> None:
+    """PTX is untrusted where it comes from a submission: never anything but a KernelFault."""
+    text = nvrtc(BROKEN)
+    start = data.draw(st.integers(text.index(".version"), len(text) - 2))
+    end = min(len(text), start + data.draw(st.integers(0, 30)))
+    text = text[:start] + data.draw(st.text("{}[]();,.%@!|_ab012x:+-\n\t", max_size=6)) + text[end:]
+    try:
+        module = parse(text)
+        for entry in module.entries:
+            Compiler(module.program(entry)).run()
+    except KernelFault as fault:
+        assert fault.kind in ("unsupported", "launch")

@@ -52,6 +52,7 @@ class Access:
         self.width = self.element * count
         self.shift = self.element.bit_length() - 1
         self.verb = {"ld": "reads", "st": "writes"}.get(kind, "updates")
+        # Code that means to race says so: such accesses count as atomics.
         self.volatile = bool(
             {"volatile", "relaxed", "acquire", "release", "mmio"} & set(instruction.mods)
         )
@@ -116,7 +117,7 @@ def defs_and_uses(instruction: Instruction) -> tuple[list[Reg], list[Reg]]:
         if isinstance(operand, Pair):
             return flat(operand.first) + flat(operand.second)
         if isinstance(operand, Not):
-            return [operand.reg]
+            return flat(operand.reg)
         return []
 
     operands = instruction.operands
@@ -212,7 +213,8 @@ class Compiler:
             code.plain.append(instruction.guard is None)
             try:
                 step = self.step(instruction)
-            except Unsupported:
+            except (Unsupported, ValueError, IndexError, KeyError, AttributeError, TypeError):
+                # Not known here, or not written as the manual has it.
                 step = self.unknown(instruction)
             code.steps.append(step)
         return code
@@ -826,7 +828,8 @@ class Compiler:
         how = next((k for k in i.mods if k in _ATOMIC), None)
         operands = list(i.operands)
         target: object = Sink() if i.op == "red" else operands.pop(0)
-        if how is None or isinstance(target, Vec):
+        known = _MEMORY_WORDS | _ATOMIC | {"acq_rel", "noftz"}
+        if how is None or isinstance(target, Vec) or {w.split("::")[0] for w in i.mods} - known:
             raise Unsupported(i.text)
         kind = i.type
         if kind in ("f16", "bf16", "f16x2", "bf16x2", "b128"):

@@ -28,8 +28,12 @@ from labkit.emulator.ptx import Program, Sym, Variable, parse
 from labkit.emulator.races import Conflict, Shadow
 
 END = 1 << 60
+# Steps after which a group that others wait for gives way, and how long each then runs.
 STUCK_STEPS = 100_000
 QUANTUM = 2_000
+# Shared and local memory of one chunk, in bytes; the shadow takes some 16 times the shared.
+SHARED_LIMIT = 8 << 20
+LOCAL_LIMIT = 128 << 20
 
 s64, u32, u64 = np.int64, np.uint32, np.uint64
 
@@ -229,7 +233,14 @@ class Machine:
         elif variable.space == "local":
             base = self.program.local[variable.name][1]
         elif variable.space == "param":
-            base = next(p.offset for p in self.program.params if p.name == variable.name)
+            offsets = {p.name: p.offset for p in self.program.params}
+            if variable.name not in offsets:
+                raise self.fault(
+                    "unsupported",
+                    f"it takes the address of {variable.name}, a parameter of a device function",
+                    "Inline the function (__forceinline__).",
+                )
+            base = offsets[variable.name]
         else:
             base = self.emulation.symbol(self.program, variable)
         return base + symbol.offset
@@ -241,7 +252,12 @@ class Machine:
         total = grid[0] * grid[1] * grid[2]
         x, y, z = self.launch.block
         stride = -(-(x * y * z) // 32) * 32
-        blocks = max(1, self.emulation.chunk_threads // stride)
+        blocks = min(
+            self.emulation.chunk_threads // stride,
+            SHARED_LIMIT // self.shared_stride,
+            LOCAL_LIMIT // (self.local_stride * stride),
+        )
+        blocks = max(1, blocks)
         for first in range(0, total, blocks):
             self.start(Chunk(self.launch, first, min(blocks, total - first)))
             self.loop()
@@ -503,6 +519,8 @@ class Machine:
             self.live = self.nobody
         else:
             self.live = self.without(self.live, mask)
+        if self.shadow is not None:
+            self.shadow.valid = self.live.where
 
     def sync(self, mask: Mask) -> None:
         """Order the shared accesses of these lanes."""
@@ -847,10 +865,8 @@ class Machine:
         lane = self._first(active, mask, (active < 0) | (active + access.width > size))
         offset = int(active[lane])
         who = self.who(lane)
-        name, index, label = self.variable(space, offset, access.element)
-        where = f"byte {offset} of {size} bytes of {space} memory"
-        if name:
-            where = f"{name}[{index}], outside {label}"
+        name, index, spot, extent = self.variable(space, offset, access.element)
+        where = f"{spot}, {extent}" if name else f"byte {offset} of {size} bytes of {space} memory"
         mend = f"Check the index against the {space} array's size"
         if space == "shared":
             mend += ", and the launch's dynamic shared memory in bytes"
@@ -865,23 +881,30 @@ class Machine:
             **who,
         )
 
-    def variable(self, space: str, offset: int, element: int) -> tuple[str | None, int, str]:
-        """The name of the shared or local array at an offset, the index, and `name[count]`."""
+    def variable(
+        self, space: str, offset: int, element: int
+    ) -> tuple[str | None, int, str, str]:
+        """The shared or local array at an offset: its name (None if in none), the index, and
+        both in words: which element it is and how far the array goes."""
         table = {"shared": self.program.shared, "local": self.program.local}.get(space, {})
-        before = [(at, k) for k, (_, at) in enumerate(table.values()) if at <= max(offset, 0)]
+        placed = list(table.values())
+        before = [(at, k) for k, (_, at) in enumerate(placed) if at <= max(offset, 0)]
         if not before:
-            return None, 0, ""
-        _, k = max(before)
-        variable, at = list(table.values())[k]
+            return None, 0, "", ""
+        at, k = max(before)
+        variable = placed[k][0]
         size = variable.size or self.launch.shared
+        if offset >= at + size > at and k + 1 < len(placed):
+            return None, 0, "", ""
+        index, count = (offset - at) // element, size // element
         name = _pretty(variable.name)
         if name.startswith(("_cudapy_smem", "__local_depot")):
-            count = sum(1 for v, _ in table.values())
-            name = f"the {space} array" if count == 1 else f"{space} array {k + 1} of {count}"
-            name += f" (elements of {element} bytes)"
-        if offset >= at + size > at and k + 1 < len(table):
-            return None, 0, ""
-        return name, (offset - at) // element, f"{name}[{size // element}]"
+            # Arrays that the author's source gives no name in the PTX.
+            name = f"the {space} array"
+            if len(placed) > 1:
+                name = f"{space} array {k + 1} of {len(placed)}"
+            return name, index, f"element {index} of {name}", f"which has {count}"
+        return name, index, f"{name}[{index}]", f"outside {name}[{count}]"
 
     def _misaligned(
         self, access: Access, space: str, active: object, mask: Mask
@@ -1029,8 +1052,8 @@ class Machine:
 
     def _spot(self, access: Access, granule: int) -> tuple[str, str | None, int]:
         offset = granule * self.shadow.granule % self.shared_stride
-        name, index, _ = self.variable("shared", offset, access.element)
-        return (f"{name}[{index}]" if name else f"byte {offset} of shared memory"), name, index
+        name, index, spot, _ = self.variable("shared", offset, access.element)
+        return spot if name else f"byte {offset} of shared memory", name, index
 
     def _uninitialized(self, access: Access, lane: int, granule: int) -> KernelFault:
         where, name, index = self._spot(access, granule)

@@ -232,7 +232,10 @@ class Module:
                     f"the PTX has no kernel named {entry}",
                     f"It has {', '.join(self.entries) or 'none'}.",
                 )
-            self.programs[entry] = _Flattener(self, function).run()
+            try:
+                self.programs[entry] = _Flattener(self, function).run()
+            except _MALFORMED as error:
+                raise _broken(f"{type(error).__name__}: {error}") from error
         return self.programs[entry]
 
 
@@ -264,6 +267,10 @@ _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(.*)")
 _LOC_START = re.compile(r"\.loc\s")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
 _INT = re.compile(r"([+-]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+
+
+# What reading trips over in a text that is not PTX; users are told so in one sentence.
+_MALFORMED = (ValueError, IndexError, KeyError, AttributeError, TypeError, StopIteration)
 
 
 def _broken(what: str) -> KernelFault:
@@ -567,6 +574,8 @@ class _Reader:
         guard = None
         if match[2]:
             guard = (scope.find(match[2]), match[1] != "!")
+            if not isinstance(guard[0], Reg):
+                raise _broken(f"no predicate {match[2]} for {text!r}")
         if match[3].split(".")[0] == "call":
             operands: tuple = tuple(
                 tuple(self.operand(i, scope) for i in _split(part[1:-1]))
@@ -663,6 +672,10 @@ class _Flattener:
             offset += p.size
         for instruction in self.out:
             instruction.operands = tuple(self.target(o) for o in instruction.operands)
+            if instruction.op in ("bra", "brx"):
+                label = instruction.operands[1 if instruction.op == "brx" else 0]
+                if not isinstance(label, Label) or not label.pc:
+                    raise _broken(f"no such label: {instruction.text!r}")
         shared, size = self.layout()
         return Program(
             name=entry.name,
@@ -712,7 +725,7 @@ class _Flattener:
             )
         stack = (*stack, function.name)
         end = f"{prefix}$end"
-        last = len(function.statements) - 1
+        final = len(function.statements) - 1
         line = site.line if site else None
         for i, statement in enumerate(function.statements):
             if statement.op is None:
@@ -724,23 +737,23 @@ class _Flattener:
             if op == "call":
                 self.call(made, function, prefix, stack)
             elif op == "ret" and site is not None:
-                if i != last or made.guard:
+                if i != final or made.guard:
                     made.op, made.mods, made.operands = "bra", (), (Label(end),)
                     self.emit(made)
             elif op in ("ld", "st") and "param" in made.mods and self.is_cell(made):
                 self.cell(made, alias)
             else:
                 self.emit(made)
-        self.labels[end] = len(self.out)
-        if site is None:
-            self.labels.setdefault("$end", len(self.out))
-            if not self.out or self.out[-1].op not in ("ret", "exit", "bra", "trap"):
-                where = self.out[-1] if self.out else None
+        if site is not None:
+            self.labels[end] = len(self.out)
+        else:
+            # Falling off the end, or a jump to it, returns.
+            last = self.out[-1] if self.out else None
+            ends = last is not None and last.op in ("ret", "exit", "bra", "trap") and not last.guard
+            if not ends or len(self.out) in self.labels.values():
+                where = (last.file, last.line, last.inner) if last else (None, None, None)
                 self.out.append(
-                    Instruction(
-                        len(self.out), "ret", (), (), (), None,
-                        where and where.file, where and where.line, where and where.inner, "ret",
-                    )  # fmt: skip
+                    Instruction(len(self.out), "ret", (), (), (), None, *where, "ret")
                 )
 
     def emit(self, instruction: Instruction) -> None:
@@ -897,4 +910,7 @@ class _Flattener:
 @lru_cache(maxsize=64)
 def parse(ptx: str) -> Module:
     """Read a PTX text; cached by content. Raises KernelFault where it cannot be read."""
-    return _Reader(ptx).run()
+    try:
+        return _Reader(ptx).run()
+    except _MALFORMED as error:
+        raise _broken(f"{type(error).__name__}: {error}") from error

@@ -26,7 +26,10 @@ class Conflict:
 
 
 class Shadow:
-    """The shadow of one chunk's shared memory; `granule` is the smallest access in bytes."""
+    """The shadow of one chunk's shared memory; `granule` is the smallest access in bytes.
+
+    `valid` are the threads that still run, as a bool array over the lanes.
+    """
 
     def __init__(self, size: int, granule: int, lanes: int, valid: np.ndarray) -> None:
         self.granule = granule
@@ -60,7 +63,7 @@ class Shadow:
             self.oldest = self.clock
         else:
             self.stamps = np.where(lanes, self.clock, self.stamps)
-            self.oldest = int(self.stamps[self.valid].min())
+            self.oldest = int(self.stamps[self.valid].min(initial=self.clock))
 
     def sync_warp(self, lanes: np.ndarray) -> None:
         """Order `lanes` against each other within their warps."""
