@@ -29,6 +29,8 @@ from labkit.models import waves
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from labkit.kernels import Kernel
+
 TORCH = {"torch bf16": "bfloat16", "torch fp16": "float16", "torch fp32": "float32"}
 OURS = ("fixed_tile", "stream_k", "split_k")
 SERIES = (*OURS, *TORCH)
@@ -319,23 +321,25 @@ class _Bench:
 
         from labkit import problems
         from labkit.check import tolerance
-        from labkit.kernels import Signature, load
 
-        problem = problems.get("gemm")
-        names = Signature(("C",), ("A", "B"), {"M": ("C", 0), "K": ("A", 1), "N": ("B", 1)}, dict(problem.options))
         path = _kernel_file(name)
         if path is None:
             self.left_out[name] = "its file is not here; run its cell in the notebook 04_the_cliff"
             return None
-        defines = (f"SMS={self.sms}",) if name == "stream_k" else ()
-        kernel = load(path, names=names, defines=defines)
+        try:
+            kernel = load_kernel(path, sms=self.sms)
+        except LabkitError as error:
+            self.left_out[name] = str(error).rstrip(".")
+            return None
+        problem = problems.get("gemm")
         for N in (1793, 1800):
             inputs = problem.make_inputs({"M": N, "N": N, "K": N}, device="cuda")
             C = torch.full((N, N), float("nan"), device="cuda")
             kernel.launch(C, *inputs.values())
             want, allowed = tolerance(problem, inputs)
             if not bool(((C.double() - want["C"]).abs() <= allowed["C"]).all()):
-                raise LabkitError(f"{path} is wrong at N = {N}; check() it before it is measured.")
+                self.left_out[name] = f"{path} is wrong at N = {N}; check() it"
+                return None
         return kernel
 
     def run(self) -> Study:
@@ -350,7 +354,7 @@ class _Bench:
         after, more = _clocks()
         about = {"clocks_mhz": [clocks, after], "throttle": sorted(throttle | more), "left_out": self.left_out}
         if left:
-            self.left_out["sizes"] = f"{left} sizes, for want of time"
+            self.left_out[f"{left} sizes"] = f"{self.seconds:.0f} s were too short for them"
         return Study(
             "measured", torch.cuda.get_device_name(), recorded.today(), self.sms, self.there,
             self.samples, vocabulary, power, about,
@@ -464,6 +468,16 @@ def _plan(sms: int) -> list[list[int]]:
     return chunks
 
 
+def load_kernel(path: Path, sms: int = DEFAULT_SMS) -> Kernel:
+    """The gemm kernel of a CUDA C++ file, compiled for `sms` SMs where it asks how many there are."""
+    from labkit import problems
+    from labkit.kernels import Signature, load
+
+    options = next((step.options for step in problems.get("gemm").ladder if step.name == path.stem), {})
+    names = Signature(("C",), ("A", "B"), {"M": ("C", 0), "K": ("A", 1), "N": ("B", 1)}, dict(options))
+    return load(path, names=names, defines=(f"SMS={sms}",))
+
+
 def _kernel_file(name: str) -> Path | None:
     """The file of one of our kernels: the project's own, else the learner's."""
     from labkit.root import root
@@ -529,8 +543,8 @@ def _text(study: Study) -> str:
 
 def _model_text(sms: int) -> str:
     lines = [
-        f"Cliffs of a fixed 256 x 128 tile on {sms} SM{'s' * (sms > 1)}, one block each, N from {waves.FIRST} to {waves.LAST} "
-        f"in steps of {waves.STEP}; modelled",
+        f"Cliffs of a fixed 256 x 128 tile on {sms} SM{'s' * (sms > 1)}, one block each, "
+        f"N from {waves.FIRST} to {waves.LAST} in steps of {waves.STEP}; modelled",
         "",
         "    N  tiles  waves  in the last  drop from N - 8  of it tiles  of it waves",
     ]
@@ -546,34 +560,34 @@ def _model_text(sms: int) -> str:
 
 def figures(study: Study) -> list[go.Figure]:
     """The pictures of a study, in the order of the explanation."""
-    from labkit.plots import waves as draw
+    from labkit.plots.waves import bands, bars, decomposition, throughput
 
     predicted = waves.cliffs(study.sms)
     where = f"<br><sub>{html.escape(study.label)}, cold L2, medians</sub>"
-    shown = [draw.throughput(
+    shown = [throughput(
         {name: study.curve(name, 1) for name in TORCH}, f"Square products by PyTorch, every size measured{where}"
     )]  # fmt: skip
     if "fixed_tile" in study.samples:
         own = {name: study.curve(name) for name in OURS if name in study.samples}
-        shown.append(draw.throughput(
+        shown.append(throughput(
             {"fixed_tile": own["fixed_tile"]}, f"A kernel whose tile never changes, multiples of 8{where}",
             predicted=study.scaled(), cliffs=[drop.N for drop in predicted],
         ))  # fmt: skip
     shown += model_figures(study.sms)[1:]
     if "fixed_tile" in study.samples:
         falls = {name: [_drop(study, name, drop.N) for drop in predicted] for name in own}
-        shown.append(draw.decomposition(predicted, falls, f"What the cliffs consist of{where}"))
-        shown.append(draw.throughput(own, f"The cure: float32 kernels, multiples of 8{where}"))
-    shown.append(draw.bands(*study.curve("torch bf16", 1), f"bf16 by divisibility of N{where}"))
+        shown.append(decomposition(predicted, falls, f"What the cliffs consist of{where}"))
+        shown.append(throughput(own, f"The cure: float32 kernels, multiples of 8{where}"))
+    shown.append(bands(*study.curve("torch bf16", 1), f"bf16 by divisibility of N{where}"))
     if study.vocabulary:
         V = VOCABULARY
-        shown.append(draw.bars(
+        shown.append(bars(
             {f"{name}, {v}": statistics.median(times[v]) for name, times in study.vocabulary.items() for v in V},
             f"A vocabulary of {V[0]}, and padded to {V[1]}{where}", unit="microseconds",
         ))  # fmt: skip
     if study.power:
         rates = {name: 2 * 8192**3 / statistics.median(times) / 1e6 for name, times in study.power.items()}
-        shown.append(draw.bars(rates, f"The same product on other numbers, 8192, bf16{where}", unit="TFLOP/s"))
+        shown.append(bars(rates, f"The same product on other numbers, 8192, bf16{where}", unit="TFLOP/s"))
     return shown
 
 
@@ -584,17 +598,18 @@ def _drop(study: Study, name: str, N: int) -> float | None:
 
 def model_figures(sms: int) -> list[go.Figure]:
     """The predicted curve, and SMs over time on both sides of the first cliff."""
-    from labkit.plots import waves as draw
+    from labkit.plots.waves import throughput
+    from labkit.plots.waves import waves as picture
 
     cliffs = waves.cliffs(sms)
-    shown = [draw.throughput(
+    shown = [throughput(
         {f"256 x 128 tiles on {sms} SMs": (list(GRID), waves.curve(GRID, sms))},
         "Predicted from tiles and waves<br><sub>modelled</sub>",
         cliffs=[drop.N for drop in cliffs], unit="fraction of what full waves of full tiles reach",
     )]  # fmt: skip
     for N in (cliffs[0].before, cliffs[0].N) if cliffs else ():
         w = waves.waves(N, sms)
-        shown.append(draw.waves(
+        shown.append(picture(
             waves.schedule(N, sms), sms,
             f"N = {N}: {w.tiles} tiles on {sms} SMs, {w.waves} wave{'s' * (w.waves > 1)}<br><sub>modelled</sub>",
         ))  # fmt: skip
@@ -644,7 +659,7 @@ def run(arguments: argparse.Namespace) -> int:
         text, shown = _model_text(sms), lambda: model_figures(sms)
         data: dict[str, Any] = {"origin": "modelled", "sms": sms, "cliffs": _as_rows(sms)}
     else:
-        found = find_recorded(sms) if arguments.recorded else study(sms)
+        found = measure(sms) if gpu.available() and not arguments.recorded else find_recorded(sms)
         if arguments.record:
             recorded.write("cliff", f"gemm-{found.sms}-sms", found.to_dict(), arguments.record)
         text, shown = _text(found), lambda: figures(found)

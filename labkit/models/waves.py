@@ -142,6 +142,14 @@ def _next_cliff(above: int, sms: int) -> int:
 
 
 QUESTIONS = {
+    "cliff/row_alignment_1794": Question(
+        "A bf16 matrix of 1794 columns begins at an address that 256 divides. What is the largest access, in bytes "
+        "(a power of two), that is aligned at the beginning of every row?",
+        lambda: divisibility(2 * 1794),
+        "bytes",
+        "A row is 3588 bytes long, and 4 is the largest power of two that divides that.",
+        0,
+    ),
     "cliff/tiles_1792": Question(
         "C has 1792 x 1792 elements, and every block computes a tile of 256 rows and 128 columns. How many tiles?",
         lambda: waves(1792, 108).tiles,
