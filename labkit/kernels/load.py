@@ -178,7 +178,8 @@ def _load_cuda(
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         if len(outs) != len(names.outputs) or len(inputs) != len(names.inputs):
             raise KernelError(f"{path}: call {_expected(names)}.")
-        strange = [name for name in options if name not in names.options]
+        # A dimension may be given too, where an option (a transposed operand) changes what a shape means.
+        strange = [name for name in options if name not in (*names.options, *names.dims)]
         if strange:
             raise KernelError(f"{path}: there is no option {strange[0]}; call {_expected(names)}.")
         tensors = dict(zip((*names.outputs, *names.inputs), (*outs, *inputs), strict=True))
