@@ -134,7 +134,7 @@ class Rung:
         self._must_exist()
         p = self.problem
         dims = {}
-        for name, tensor in {**p.inputs, **p.outputs}.items():
+        for name, tensor in {**p.outputs, **p.inputs}.items():
             for axis, dim in enumerate(tensor.dims):
                 dims.setdefault(dim, (name, axis))
         signature = Signature(
