@@ -207,7 +207,7 @@ def test_short_names() -> None:
 
 
 def test_what_is_no_ptx_is_a_fault() -> None:
-    for text in ("hello", ".version 9.0\n.visible .entry k(\n", ptx_kernel(".reg .what %x;")):
+    for text in ("hello", ".version 9.0\n.visible .entry k(\n", ptx_kernel(".reg .what %x;"), ptx_kernel(".local .align 3 .b8 q[4];")):
         with pytest.raises(KernelFault) as info:
             parse(text)
         assert info.value.kind == "unsupported" and "cannot read this PTX" in str(info.value)

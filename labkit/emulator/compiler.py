@@ -610,7 +610,7 @@ class Compiler:
 
     def op_shfl(self, i: Instruction) -> Callable:
         mode = next((k for k in ("up", "down", "bfly", "idx") if k in i.mods), None)
-        if mode is None or "sync" not in i.mods:
+        if mode is None or "sync" not in i.mods or len(i.operands) != 5:
             raise Unsupported(i.text)
         target = i.operands[0]
         targets = (target.first, target.second) if isinstance(target, Pair) else (target, Sink())

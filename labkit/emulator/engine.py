@@ -212,6 +212,12 @@ class Machine:
                 f"it wants {program.shared_size + launch.shared} bytes of shared memory",
                 "A block has at most 232448 (227 KB).",
             )
+        if program.local_size > 512 << 10:
+            raise self.fault(
+                "launch",
+                f"it wants {program.local_size} bytes of local memory per thread",
+                "A thread has at most 524288 (512 KB).",
+            )
         return block
 
     def _registers(self) -> list:

@@ -400,6 +400,8 @@ class _Reader:
         align = SIZES[kind] * lanes
         if ".align" in words:
             align = int(words[words.index(".align") + 1])
+        if align < 1 or align & (align - 1):
+            raise _broken(f"alignment {align} is no power of two")
         made = []
         for part in _split(match[2]):
             name, _, value = (p.strip() for p in part.partition("="))
@@ -437,6 +439,8 @@ class _Reader:
             data = bytes(data.ljust(count * SIZES[kind], b"\0"))
         dynamic = dynamic and space == "shared" and ".extern" in words
         size = count * SIZES[kind] if not dynamic else 0
+        if not 0 <= size < 1 << 32:
+            raise _broken(f"{name} has {size} bytes")
         return Variable(
             name, space, align, size, kind, count, data, tuple(relocations), dynamic
         )
