@@ -207,9 +207,10 @@ def test_short_names() -> None:
 
 
 def test_what_is_no_ptx_is_a_fault() -> None:
-    for text in ("hello", ".version 9.0\n.visible .entry k(\n", ptx_kernel(".reg .what %x;"), ptx_kernel(".local .align 3 .b8 q[4];")):
+    bodies = (".reg .what %x;", ".local .align 3 .b8 q[4];", "bra NOWHERE;", "@%q1 bra NOWHERE;")
+    for text in ("hello", ".version 9.0\n.visible .entry k(\n", *map(ptx_kernel, bodies)):
         with pytest.raises(KernelFault) as info:
-            parse(text)
+            parse(text).program("k")
         assert info.value.kind == "unsupported" and "cannot read this PTX" in str(info.value)
 
 

@@ -843,6 +843,8 @@ class Compiler:
         access, slot, offset = self.access(i, "atom" if used else "red", operands[0], 1)
         access.dtype = DTYPES[kind]
         reads = [self.source(o, kind) for o in operands[1:]]
+        if len(reads) != (2 if how == "cas" else 1):
+            raise Unsupported(i.text)
         write = self.destination(target, kind)
         pc = i.index
 
