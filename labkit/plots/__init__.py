@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from labkit.plots.access import access_map
+from labkit.plots.ladder import ladder
 
-__all__ = ["access_map"]
+__all__ = ["access_map", "ladder"]

@@ -1,0 +1,119 @@
+"""The speed of a ladder's rungs, side by side."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from labkit.errors import LabkitError
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_COLORS = {"numba": "#6baed6", "CUDA C++": "#08519c"}
+_TORCH, _CEILING = "#d9480f", "#5f6368"
+
+
+class Timed(Protocol):
+    """What is drawn of a timing."""
+
+    label: str
+    shape: Mapping[str, int]
+    samples_ms: Sequence[float]
+    baseline_ms: Sequence[float]
+    flops: int
+    origin: str
+    machine: str
+    date: str
+    cold: bool
+    ceilings: Mapping[str, float]
+
+
+def ladder(timings: Sequence[Timed]) -> go.Figure:
+    """TFLOP/s of each rung, one bar per language, in the order of `timings`.
+
+    A bar ends at the median, and its whisker spans the middle half of the samples. Lines are PyTorch (the median of
+    all its samples in these timings) and the machine's measured FP32 ceiling, where known.
+    Raises LabkitError for no timings, and for timings of several shapes, machines, or states of the L2.
+    """
+    import plotly.graph_objects as go
+
+    if not timings:
+        raise LabkitError("There is nothing to draw: no timings were given.")
+    shape, machine, cold = (
+        _only([value(t) for t in timings], what)
+        for value, what in (
+            (lambda t: " ".join(f"{k}={v}" for k, v in t.shape.items()), "shapes"),
+            (lambda t: t.machine, "machines"),
+            (lambda t: "cold L2" if t.cold else "warm L2", "states of the L2"),
+        )
+    )
+    rungs = list(dict.fromkeys(_rung(t) for t in timings))
+    figure = go.Figure()
+    for language, color in _COLORS.items():
+        mine = {_rung(t): t for t in timings if _language(t) == language}
+        if mine:
+            slow, middle, fast = zip(*(_tflops(t) for t in mine.values()), strict=True)
+            figure.add_bar(
+                x=list(mine), y=middle, name=language, marker_color=color,
+                texttemplate="%{y:.3g}", textposition="outside", cliponaxis=False,
+                customdata=[[t.flops / 1e9 / v, t.origin] for t, v in zip(mine.values(), middle, strict=True)],
+                hovertemplate="%{x}: %{y:.2f} TFLOP/s<br>%{customdata[0]:.3f} ms, %{customdata[1]}<extra></extra>",
+                error_y={
+                    "array": [f - m for f, m in zip(fast, middle, strict=True)],
+                    "arrayminus": [m - s for s, m in zip(slow, middle, strict=True)],
+                    "thickness": 1, "width": 3, "color": "#202124",
+                },
+            )  # fmt: skip
+    torch = [ms for t in timings for ms in t.baseline_ms]
+    if torch:
+        _line(figure, timings[0].flops / 1e9 / statistics.median(torch), "PyTorch", _TORCH, "solid")
+    ceiling = timings[0].ceilings.get("fp32_tflops")
+    if ceiling:
+        _line(figure, ceiling, "measured FP32 ceiling", _CEILING, "dash")
+    when = ", ".join(sorted({f"{t.origin} on {machine}, {t.date}" for t in timings}))
+    figure.update_layout(
+        title={"text": f"{_problem(timings[0])} at {shape}", "x": 0.01, "xanchor": "left",
+               "subtitle": {"text": f"{when}; {cold}; whiskers span the middle half of the samples"}},
+        barmode="group", template="plotly_white", height=460, margin={"t": 90, "r": 40},
+        yaxis={"title": "TFLOP/s", "rangemode": "tozero"},
+        xaxis={"categoryorder": "array", "categoryarray": rungs},
+        legend={"orientation": "h", "y": -0.12},
+    )  # fmt: skip
+    return figure
+
+
+def _only(values: list[str], what: str) -> str:
+    found = sorted(set(values))
+    if len(found) > 1:
+        raise LabkitError(f"One picture shows one of several {what}; these timings have {', '.join(found)}.")
+    return found[0]
+
+
+def _tflops(timing: Timed) -> tuple[float, float, float]:
+    """At the upper quartile of the time, at its median, at its lower quartile."""
+    times = list(timing.samples_ms)
+    quartiles = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
+    return tuple(timing.flops / 1e9 / ms for ms in (quartiles[2], statistics.median(times), quartiles[0]))
+
+
+def _line(figure: go.Figure, y: float, name: str, color: str, dash: str) -> None:
+    figure.add_hline(
+        y=y, line={"color": color, "width": 1.5, "dash": dash},
+        annotation={"text": f"{name}, {y:.3g}", "font": {"color": color}, "xanchor": "left", "x": 0},
+    )  # fmt: skip
+
+
+def _problem(timing: Timed) -> str:
+    return timing.label.split("/")[0]
+
+
+def _rung(timing: Timed) -> str:
+    """`gemm/naive (CUDA C++) (solution)` -> `naive`."""
+    return re.sub(r" \(.*", "", timing.label.split("/")[-1])
+
+
+def _language(timing: Timed) -> str:
+    return "CUDA C++" if "(CUDA C++)" in timing.label else "numba"
