@@ -77,7 +77,7 @@ gemm_fixed_tile(float *C, const float *A, const float *B, int M, int N, int K)
         int s = step % 2;
         fetch((step + 1) * BK);  // past the end of K this reads nothing
         #pragma unroll
-        for (int k = 0; k < BK; ++k) {
+        for (int k = 0; k < BK; k++) {
             float4 a[TM / 4], b[TN / 4];
             for (int i = 0; i < TM / 4; ++i)
                 a[i] = *(float4 *)&tA[s][k][m0 + i * 16];
@@ -92,9 +92,9 @@ gemm_fixed_tile(float *C, const float *A, const float *B, int M, int N, int K)
     }
     for (int i = 0; i < TM; ++i) {
         int row = row0 + m0 + i / 4 * 16 + i % 4;
-        for (int j = 0; j < TN; j += 4) {
-            int col = col0 + n0 + j * 8;
-            float4 v = make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
+        for (int j = 0; j < TN / 4; j++) {
+            int col = col0 + n0 + j * 32;
+            float4 v = *(float4 *)&acc[i][4 * j];
             store4(C + (size_t)row * N + col, v, row < M ? N - col : 0, aligned_c);
         }
     }

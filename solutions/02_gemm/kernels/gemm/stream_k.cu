@@ -82,7 +82,7 @@ __device__ __forceinline__ void accumulate(float (&acc)[TM][TN], const float *A,
     for (int k0 = k_begin; k0 < k_end; k0 += BK) {
         fetch(k0 + BK);  // past the end this reads nothing
         #pragma unroll
-        for (int k = 0; k < BK; ++k) {
+        for (int k = 0; k < BK; k++) {
             float4 a[TM / 4], b[TN / 4];
             for (int i = 0; i < TM / 4; ++i)
                 a[i] = *(float4 *)&tA[s][k][m0 + i * BM / 2];
@@ -132,9 +132,9 @@ __device__ void write(const float (&acc)[TM][TN], float *C, int M, int N, int ro
     bool aligned_c = N % 4 == 0 && (size_t)C % 16 == 0;
     for (int i = 0; i < TM; ++i) {
         int row = row0 + my_row() + i / 4 * (BM / 2) + i % 4;
-        for (int j = 0; j < TN; j += 4) {
-            int col = col0 + my_col() + j / 4 * (BN / 2);
-            float4 v = make_float4(acc[i][j], acc[i][j + 1], acc[i][j + 2], acc[i][j + 3]);
+        for (int j = 0; j < TN / 4; j++) {
+            int col = col0 + my_col() + j * (BN / 2);
+            float4 v = *(float4 *)&acc[i][4 * j];
             store4(C + (size_t)row * N + col, v, row < M ? N - col : 0, aligned_c);
         }
     }
