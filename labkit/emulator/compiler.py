@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from labkit.emulator import ops
+from labkit.emulator.copies import WORD, full_words
 from labkit.emulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from labkit.emulator.ops import DTYPES, Unsupported, pick
 from labkit.emulator.ptx import (
@@ -95,12 +97,19 @@ class Place:
             self._active = index
         return self._active
 
+    def within(self, lanes: np.ndarray) -> Place:
+        """The part of a place in one buffer that `lanes`, bools over the mask's lanes, point to."""
+        where = np.zeros(len(self.mask.where), bool)
+        where[self.mask.index[lanes]] = True
+        mask = type(self.mask)(where, -1)
+        return Place(self.address, mask, self.space, self.view, self.index)
+
 
 # ---------------------------------------------------------------------------- compiling
 
 _NO_RESULT = {
     "st", "red", "bra", "brx", "ret", "exit", "trap", "call", "membar", "fence", "nanosleep",
-    "prefetch", "prefetchu", "discard", "pmevent", "brkpt", "stackrestore", "applypriority",
+    "cp", "prefetch", "prefetchu", "discard", "pmevent", "brkpt", "stackrestore", "applypriority",
 }  # fmt: skip
 
 
@@ -208,6 +217,8 @@ class Compiler:
             and i.types
             and _space(i) in ("shared", "generic")
         ]
+        if any(i.op == "cp" for i in self.instructions):
+            widths.append(WORD)
         code.granule = min(widths, default=4)
         for instruction in self.instructions:
             code.plain.append(instruction.guard is None)
@@ -821,6 +832,66 @@ class Compiler:
                 if one_place and isinstance(v, np.ndarray):
                     v = v[-1]
                 place.view[index + k] = v
+
+        return step
+
+    def op_cp(self, i: Instruction) -> Callable:
+        words = set(i.mods)
+        if words == {"async", "commit_group"}:
+            return lambda m, mask: m.copies.commit(mask)
+        if words == {"async", "wait_all"}:
+            return lambda m, mask: m.land(mask, None)
+        if words == {"async", "wait_group"}:
+            newest = int(i.operands[0].value)
+            return lambda m, mask: m.land(mask, newest)
+        hints = {w for w in words if w.startswith("L2::")}
+        operands = i.operands[:-1] if "L2::cache_hint" in hints else i.operands
+        if words - hints - {"shared::cta"} not in (
+            {"async", how, *spaces} for how in ("ca", "cg") for spaces in (("shared", "global"), ("global",))
+        ) or not isinstance(operands[2], Imm):
+            raise Unsupported(i.text)
+        size = int(operands[2].value)
+        if size not in (4, 8, 16):
+            raise Unsupported(i.text)
+        # The hardware checks both addresses for the whole size, and moves 4-byte words here.
+        typed = replace(i, types=("b32",))
+        dest, source = (Access(typed, k, v, size // WORD) for k, v in (("shared", "st"), ("global", "ld")))
+        dslot, _ = self.source(operands[0].base, "u64")
+        sslot, _ = self.source(operands[1].base, "u64")
+        doffset, soffset = operands[0].offset, operands[1].offset
+        part = operands[3] if len(operands) > 3 else None
+        ignore = isinstance(part, Reg) and part.type == "pred"
+        read_part = None if part is None else self.source(part, "pred" if ignore else "u32")
+        word = Access(typed, "global", "ld", 1)
+
+        def step(m: Machine, mask: Mask) -> None:
+            to = m.place(dest, m.address_of_base(dslot, doffset), mask)
+            if m.shadow is not None:
+                m.watch_copy(dest, to)
+            at = m.address_of_base(sslot, soffset)
+            sizes = np.full(m.chunk.lanes, size)
+            if read_part is not None:
+                slot, get = read_part
+                value = m.R[slot] if get is None else get(m.R[slot])
+                sizes = np.broadcast_to(np.where(value, 0, size) if ignore else value, (m.chunk.lanes,))
+            reading = m.narrow(mask, sizes > 0)
+            got = [np.zeros(m.chunk.lanes, np.uint32)] * dest.count
+            if reading.threads:
+                whole = m.narrow(reading, sizes >= size) is reading
+                if whole:
+                    place = m.place(source, at, reading)
+                for k in range(dest.count):
+                    some = reading if whole else m.narrow(reading, sizes > WORD * k)
+                    if not some.threads:
+                        continue
+                    if not whole:
+                        place = m.place(word, at + s64(WORD * k), some)
+                    j = k if whole else 0
+                    one = m.gather(word, place, j) if place.view is None else place.view[place.index + j]
+                    got[k] = np.where(some.where, one, u32(0)) & full_words(size, sizes, k)
+                if m.watch:
+                    m.report(source, Place(at, reading, "global", None, None), reading)
+            m.copies.issue(dest, to, [np.broadcast_to(w, (m.chunk.lanes,))[mask.index] for w in got])
 
         return step
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from labkit.emulator.compiler import Access, Compiler, Place, atomic
+from labkit.emulator.copies import Copies
 from labkit.emulator.faults import KernelFault
 from labkit.emulator.launch import Launch, Pointer
 from labkit.emulator.memory import (
@@ -287,6 +288,7 @@ class Machine:
         self.address_memo: list = [None] * len(self.steps)
         self.R = list(self.registers)
         self.taken = 0
+        self.copies = Copies(n)
         block = np.repeat(np.arange(chunk.blocks), chunk.stride)
         single = chunk.blocks == 1
         self.block_of = block
@@ -725,6 +727,12 @@ class Machine:
         self.address_memo[pc] = (base, address)
         return address
 
+    def address_of_base(self, slot: int, offset: int) -> object:
+        """As `address`, for an instruction with two of them: nothing is remembered."""
+        base = self.R[slot]
+        address = base.view(s64) if base.dtype.itemsize == 8 else base.astype(s64)
+        return address + s64(offset)
+
     def view(self, space: str, dtype: np.dtype) -> np.ndarray:
         found = self.views.get((space, dtype))
         if found is None:
@@ -971,7 +979,27 @@ class Machine:
                 out[lanes] = old
         return out
 
+    def land(self, mask: Mask, newest: int | None) -> None:
+        """Asynchronous copies that the mask's threads wait for reach shared memory."""
+        for copy, lands in self.copies.landing(mask, newest):
+            place, words = copy.place, copy.words
+            if not lands.all():
+                place, words = place.within(lands), [word[lands] for word in words]
+            index = np.broadcast_to(place.active, (place.mask.threads,))
+            if self.shadow is not None:
+                old = [place.view[index + k] for k in range(len(words))]
+                self.watch_write(copy.access, place, old, words, atomic=False)
+            for k, word in enumerate(words):
+                place.view[index + k] = word
+
     # ---- shared memory under watch
+
+    def watch_copy(self, access: Access, place: Place) -> None:
+        """An asynchronous copy may land at once: what others still read there is a race already."""
+        granules, lanes = self.granules(access, place)
+        conflict = self.shadow.probe(granules, lanes, access.verb)
+        if conflict:
+            self.found(access, conflict)
 
     def granules(self, access: Access, place: Place) -> tuple[np.ndarray, np.ndarray]:
         """Granule numbers and lanes of a shared access, one entry per granule touched."""

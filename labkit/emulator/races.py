@@ -105,6 +105,24 @@ class Shadow:
                 self.flush()
         return found
 
+    def probe(
+        self,
+        granules: np.ndarray,
+        lanes: np.ndarray,
+        kind: str,
+        *,
+        pc: int = -1,
+        atomic: bool = False,
+        same: np.ndarray | None = None,
+    ) -> Conflict | None:
+        """What a write would conflict with; nothing is entered."""
+        found = None
+        if self.last_write >= self.oldest:
+            found = self._against_write(granules, lanes, kind, atomic=atomic, pc=pc, same=same)
+        if self.log:
+            self.flush()
+        return found or self._against_read(granules, lanes, kind)
+
     def write(
         self,
         granules: np.ndarray,
@@ -116,13 +134,7 @@ class Shadow:
         same: np.ndarray | None = None,
     ) -> Conflict | None:
         """A store or an atomic; `same` marks stores of the value that is there already."""
-        found = None
-        if self.last_write >= self.oldest:
-            found = self._against_write(granules, lanes, kind, atomic=atomic, pc=pc, same=same)
-        if self.log:
-            self.flush()
-        if found is None:
-            found = self._against_read(granules, lanes, kind)
+        found = self.probe(granules, lanes, kind, pc=pc, atomic=atomic, same=same)
         self.write_time[granules] = self.clock
         self.writer[granules] = lanes
         self.write_pc[granules] = pc
