@@ -36,6 +36,27 @@ def _tile_intensity(tile: int = 16) -> float:
     return (tile * tile * tile * 2) / (2 * tile * tile * 4)
 
 
+def _shared_reads(rows: int, cols: int) -> float:
+    """Numbers read from shared memory per multiply-add by a thread that owns rows x cols elements of C."""
+    return (rows + cols) / (rows * cols)
+
+
+def _wavefronts(addresses, width: int = 4) -> int:
+    """Passes through the 32 banks for `width` bytes at each lane's address: 32 lanes, or 8 at a time for 16 bytes."""
+    together = 128 // width
+    passes = 0
+    for first in range(0, 32, together):
+        words = {a // 4 + i for a in addresses[first : first + together] for i in range(width // 4)}
+        banks = [word % 32 for word in words]
+        passes += max(banks.count(bank) for bank in banks)
+    return passes
+
+
+def _resident_warps(threads: int, registers: int) -> int:
+    """Warps that the 65536 registers of a multiprocessor hold, in whole blocks."""
+    return 65536 // (threads * registers) * (threads // 32)
+
+
 _CUBE = {"M": 256, "N": 256, "K": 256}
 
 problem = Problem(
@@ -119,6 +140,91 @@ problem = Problem(
             _tile_intensity,
             "FLOP/byte",
             "Two tiles of 16 * 16 floats feed 16 * 16 * 16 multiply-adds.",
+        ),
+        "register_1d/shared_reads_per_fma": Question(
+            "A thread of smem_tile reads two numbers from shared memory for each multiply-add. How many does a thread "
+            "of register_1d read per multiply-add, which owns 8 elements of one column of C?",
+            lambda: _shared_reads(8, 1),
+            "numbers per multiply-add",
+            "For each k: 8 numbers of its rows of A and one of its column of B, for 8 multiply-adds.",
+        ),
+        "register_2d/shared_reads_per_fma": Question(
+            "How many numbers does a thread of register_2d, which owns 8 x 8 elements of C, read from shared memory "
+            "per multiply-add?",
+            lambda: _shared_reads(8, 8),
+            "numbers per multiply-add",
+            "For each k: 8 numbers of A and 8 of B, for 8 * 8 multiply-adds.",
+        ),
+        "register_2d/arithmetic_intensity": Question(
+            "How many FLOP does a block of register_2d, with its 128 x 128 elements of C, do per byte that it loads "
+            "from global memory (K large)?",
+            lambda: _tile_intensity(128),
+            "FLOP/byte",
+            "Each number that a block loads serves 128 multiply-adds, as it served 16 in smem_tile.",
+        ),
+        "register_2d/column_store_wavefronts": Question(
+            "A tile of A is kept in shared memory as 128 rows of 8 numbers, one row after the other. A warp stores "
+            "down a column: lane n writes row n. How many wavefronts does that take?",
+            lambda: _wavefronts([lane * 8 * 4 for lane in range(32)]),
+            "wavefronts",
+            "Rows are 8 banks apart: every fourth row begins in the same bank, and a bank takes one word at a time.",
+        ),
+        "register_2d/resident_warps": Question(
+            "A multiprocessor has 65536 registers. How many warps of a kernel can be on it at once, if a block has 256 "
+            "threads and a thread needs 128 registers?",
+            lambda: _resident_warps(256, 128),
+            "warps",
+            "A block takes half of the registers, so two blocks of 8 warps fit.",
+        ),
+        "vectorized/shared_load_instructions_per_fma": Question(
+            "A thread of vectorized reads the same numbers as one of register_2d, but 4 of them with each instruction. "
+            "How many shared load instructions does it need per multiply-add?",
+            lambda: _shared_reads(8, 8) / 4,
+            "instructions per multiply-add",
+            "For each k: 2 loads of 4 numbers of A and 2 of B, for 64 multiply-adds.",
+        ),
+        "vectorized/wavefronts_of_b": Question(
+            "16 neighbouring threads read 16 neighbouring pieces of 16 bytes of a row of tB; the other half of the "
+            "warp reads the same pieces. Lanes are served 8 at a time. How many wavefronts does the load take?",
+            lambda: _wavefronts([lane % 16 * 16 for lane in range(32)], width=16),
+            "wavefronts",
+            "8 lanes of 16 bytes are 128 bytes, all that the 32 banks give at once; 32 lanes are four such groups.",
+        ),
+        "double_buffered/multiply_adds_in_flight": Question(
+            "Each of the 4 schedulers of a multiprocessor can start a multiply-add for a whole warp in every "
+            "cycle, and its sum can be used 4 cycles later. How many must be in flight on the multiprocessor, at all "
+            "times, to keep it busy?",
+            lambda: 4 * 1 * 4,
+            "multiply-adds of a warp",
+            "Little's law: in flight = rate * latency = 4 per cycle * 4 cycles.",
+        ),
+        "double_buffered/shared_bytes": Question(
+            "vectorized keeps one tile of A, 8 rows of 132 numbers with the padding, and one of B, 8 rows of 128. How "
+            "many bytes of shared memory does a block of double_buffered take?",
+            lambda: 2 * (8 * 132 + 8 * 128) * 4,
+            "bytes",
+            "Two of each.",
+        ),
+        "warp_tile/numbers_per_k": Question(
+            "A warp of vectorized owns 16 x 128 elements of C and needs 16 numbers of A and 128 of B for each k. How "
+            "many numbers does a warp of warp_tile need, which owns 32 x 64 elements?",
+            lambda: 32 + 64,
+            "numbers per k",
+            "One of A for each of its rows, one of B for each of its columns.",
+        ),
+        "split_k/busy_multiprocessors": Question(
+            "C is 256 x 256, and a block computes 128 x 128 of it. How many multiprocessors of a GPU have work, "
+            "at most?",
+            lambda: (256 // 128) * (256 // 128),
+            "multiprocessors",
+            "A block runs on one multiprocessor, and there are no more blocks than tiles, however large K is.",
+        ),
+        "split_k/slices": Question(
+            "For the same C, split_k takes tiles of 64 x 64 and cuts K into slices, as many as bring it to 1056 "
+            "blocks. How many slices is that?",
+            lambda: 1056 // ((256 // 64) * (256 // 64)),
+            "slices",
+            "16 tiles, each once per slice.",
         ),
     },
 )

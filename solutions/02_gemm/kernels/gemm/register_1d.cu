@@ -1,7 +1,7 @@
 // gemm/register_1d: C[M, N] = A[M, K] @ B[K, N] in float32, one thread per column of 8 elements of C.
 //
-// Against smem_tile: a thread keeps 8 sums in registers, one below the other. A value of tB that it
-// has read serves all 8: 9 reads of shared memory feed 8 multiply-adds, where 16 fed 8 before.
+// Against smem_tile: a thread keeps 8 sums in registers, one below the other, so that a value of tB
+// that it has read serves all 8.
 // Watch: shared-memory wavefronts per multiply-add fall; registers per thread rise.
 //
 // launch gemm_register_1d<<<((N + 63) / 64, (M + 63) / 64), (64, 8), 0>>>(C, A, B, M, N, K)

@@ -3,7 +3,7 @@
 op(A) is A[M, K], or the transpose of A[K, M] where trans_a = 1; op(B) is B[K, N], or that of B[N, K].
 
 Against register_1d: a thread's elements form a square, so a value of tA serves 8 sums as well as
-one of tB: 16 reads of shared memory feed 64 multiply-adds, where 9 fed 8.
+one of tB.
 Watch: shared-memory wavefronts per multiply-add fall again, and occupancy with them.
 """
 

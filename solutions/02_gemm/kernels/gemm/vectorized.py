@@ -2,7 +2,7 @@
 
 Against register_2d: memory moves in pieces of 16 bytes, global and shared. To read 4 rows of A at
 once, the tile of A lies transposed in shared memory, turned round on its way in.
-Watch: global load requests and shared load instructions fall 4-fold; wavefronts fall less.
+Watch: global load requests and shared load instructions fall; wavefronts fall less.
 
 A, B and C come as flat arrays, for numba has no 16-byte access: lk.cuda.load4 and store4 are one each.
 """

@@ -1,7 +1,7 @@
 """gemm/warp_tile: C[M, N] = A[M, K] @ B[K, N] in float32, one thread per 8 x 8 elements of C.
 
 Against double_buffered: three levels of tiles. A block owns 128 x 128 of C, each of its 8 warps
-32 x 64 of that, each thread 8 x 8 of its warp's: a warp reads 96 floats per k, where it read 144.
+32 x 64 of that, each thread 8 x 8 of its warp's. Only the shape of a warp's part changes.
 (The CUDA C++ version has 8 x 16 per thread and cp.async besides, which numba cannot express.)
 Watch: shared-memory wavefronts per multiply-add.
 """
