@@ -169,6 +169,9 @@ def test_the_page_of_a_study_shows_every_picture(tmp_path):
     assert all("recorded 2026-01-01" in t or "modelled" in t for t in titles)
     text = cliff._text(study)
     assert "2.00 times as fast" in text and "1.10 times as fast" in text and "recorded" in text
+    assert "within the spread" not in text
+    study.power["zeros"].append(111)
+    assert "within the spread" in cliff._text(study)
 
 
 # --- the kernels ---------------------------------------------------------------------------------------

@@ -30,15 +30,19 @@ def throughput(
     predicted: tuple[Sequence[int], Sequence[float]] | None = None,
     cliffs: Iterable[int] = (),
     unit: str = "TFLOP/s",
+    lines: bool = True,
 ) -> go.Figure:
-    """Throughput against N, one line per series (sizes, values); the predicted curve dotted, its cliffs as lines."""
+    """Throughput against N, one line per series (sizes, values), or dots alone.
+
+    predicted: the same for a model, drawn dotted.  cliffs: sizes to mark.
+    """
     import plotly.graph_objects as go
 
     figure = _figure(title, "N", unit, yaxis_rangemode="tozero", height=480)
     for color, (name, (sizes, values)) in zip(COLORS, series.items(), strict=False):
         figure.add_trace(
-            go.Scatter(x=list(sizes), y=list(values), name=name, mode="lines+markers",
-                       line={"color": color, "width": 1.5}, marker={"size": 3})
+            go.Scatter(x=list(sizes), y=list(values), name=name, mode="lines+markers" if lines else "markers",
+                       line={"color": color, "width": 1.5}, marker={"size": 3 if lines else 5})
         )  # fmt: skip
     if predicted is not None:
         sizes, values = predicted
@@ -57,7 +61,8 @@ def waves(schedule: Sequence[Interval], sms: int, title: str = "") -> go.Figure:
 
     figure = _figure(
         title or f"{len(schedule)} tiles on {sms} SMs", "time, in units of one tile's time", "SM",
-        barmode="overlay", bargap=0.15, height=480, yaxis_range=[-0.5, sms - 0.5], xaxis_rangemode="tozero",
+        barmode="overlay", bargap=0.15, height=480, showlegend=True,
+        yaxis_range=[-0.5, sms - 0.5], xaxis_rangemode="tozero",
     )  # fmt: skip
     resident = 1 + max(interval.slot for interval in schedule)
     for wave in sorted({interval.wave for interval in schedule}):

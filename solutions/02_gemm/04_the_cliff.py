@@ -26,8 +26,9 @@ on_108 = cliff.find_recorded(108)
 on_108
 
 # %%
-figure = throughput({"bf16": on_108.curve("torch bf16", step=1)}, f"torch.mm, N x N<br><sub>{on_108.label}</sub>")
-figure
+throughput(
+    {"bf16": on_108.curve("torch bf16", step=1)}, f"torch.mm, N x N<br><sub>{on_108.label}</sub>", lines=False
+)
 
 # %% [markdown]
 # A cloud, or several. Look closer, at a single step: from N = 1792 on. One row and one column more,
@@ -479,16 +480,15 @@ for study in (on_108, cliff.find_recorded()):
 #
 # One more effect, which has nothing to do with N. A product of zeros does the same operations as one of
 # random numbers, but fewer transistors switch, and that takes less power. Where a GPU is held back by its
-# power limit, it can then run at a higher clock. So a benchmark on zeros may flatter: always time on
-# random data.
+# power limit, it can then run at a higher clock. So a benchmark on zeros may flatter, and one times on
+# random data. Is there a difference here? Look at the spread of the samples, not only at the medians.
 
 # %%
-rates = {
-    f"{name}, {study.sms} SMs": 2 * 8192**3 / statistics.median(times) / 1e6
-    for study in (cliff.find_recorded(), on_108)
-    for name, times in study.power.items()
-}
-bars(rates, "torch.mm in bf16, 8192 x 8192, back to back<br><sub>NVIDIA H200, recorded</sub>", unit="TFLOP/s")
+for study in (cliff.find_recorded(), on_108):
+    print(f"torch.mm in bf16, 8192 x 8192, back to back; {study.label}")
+    for name, times in study.power.items():
+        low, middle, high = (2 * 8192**3 / pick(times) / 1e6 for pick in (max, statistics.median, min))
+        print(f"  {name:6}: median {middle:.0f} TFLOP/s, from {low:.0f} to {high:.0f}")
 
 # %% [markdown]
 # ## Your page
