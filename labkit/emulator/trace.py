@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,9 +152,7 @@ def _shared_names(program: Program) -> dict[str, str]:
 
 def _written_names(program: Program) -> list[str]:
     lines = [i.line for i in program.instructions if i.line]
-    try:
-        text = Path(program.file or "").read_text().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
-    own = "\n".join(text[min(lines, default=1) - 1 : max(lines, default=0)])
+    linecache.checkcache(program.file or "")
+    text = linecache.getlines(program.file or "")  # of a file, or of a notebook's cell
+    own = "".join(text[min(lines, default=1) - 1 : max(lines, default=0)])
     return re.findall(r"^\s*(\w+)\s*=\s*(?:cuda\.)?shared\.array\(", own, re.M)
