@@ -74,6 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     fidelity.add_argument("problem", metavar="PROBLEM", help="such as gemm")
     fidelity.add_argument("--record", type=Path, metavar="DIR", help="run ncu on this GPU and keep what it reads")
 
+    from labkit import cliff
+
+    cliff.add_arguments(command("cliff", cliff.run, "Show where matmul throughput falls off, and why."))
+
     build = command("build", _build, "Write the student notebooks from the masters in solutions/.")
     build.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
 

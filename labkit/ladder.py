@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -215,6 +216,23 @@ class Rung:
         """The text of the kernel file."""
         self._must_exist()
         return self.path.read_text()
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the code without comments, layout and docstrings: what recorded figures belong to."""
+        import hashlib
+
+        from labkit.kernels.cuda import without_comments
+
+        if self.language == "cuda":
+            code = "".join(without_comments(self.source).split())
+        else:
+            tree = ast.parse(self.source)
+            for node in ast.walk(tree):
+                if isinstance(node, (ast.Module, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+                    node.body = node.body[1:]
+            code = ast.unparse(tree)
+        return hashlib.sha256(code.encode()).hexdigest()[:16]
 
     def __repr__(self) -> str:
         state = "" if self.path.exists() else " (not written yet)"

@@ -194,7 +194,7 @@ def fake_ncu(monkeypatch, tmp_path):
 def test_ncu_is_run_on_the_replay(fake_ncu):
     arguments = fake_ncu()
     metrics = (SECTORS, REQUESTS, RATIO, "gpu__time_duration.sum", "launch__block_size")
-    found = ncu.run("some/folder", metrics)
+    (found,) = ncu.run("some/folder", metrics)
     assert found == {
         SECTORS: 2097159,
         REQUESTS: 262146,
@@ -204,7 +204,7 @@ def test_ncu_is_run_on_the_replay(fake_ncu):
     }
     text = arguments.read_text()
     assert "--clock-control\nnone\n--cache-control\nall\n--nvtx\n--nvtx-include\nlabkit@kernel/" in text
-    assert text.endswith("-m\nlabkit.kernels.replay\nsome/folder")
+    assert text.endswith("-m\nlabkit.kernels.replay\nsome/folder\n--repeats\n1")
 
 
 def test_measured_profile_of_recorded_launches(fake_ncu):

@@ -155,7 +155,8 @@ _DTYPES = {  # what a pointer to this type may point to
 }  # fmt: skip
 
 
-def _without_comments(source: str) -> str:
+def without_comments(source: str) -> str:
+    """The source with its comments blanked, line by line."""
     return re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m[0]), source, flags=re.DOTALL)
 
 
@@ -163,7 +164,7 @@ def _without_comments(source: str) -> str:
 def parameters(source: str, name: str) -> tuple[Parameter, ...] | None:
     """The parameters of the `__global__` function `name`, or None where the text does not show them plainly."""
     found = re.search(
-        rf"__global__\b[^;{{]*?\b{re.escape(name)}\s*\(([^)]*)\)", _without_comments(source), re.DOTALL
+        rf"__global__\b[^;{{]*?\b{re.escape(name)}\s*\(([^)]*)\)", without_comments(source), re.DOTALL
     )
     if not found:
         return None
@@ -438,7 +439,7 @@ def parse_header(source: str, path: str) -> Header:
         )
     constants = {
         found[1] or found[3]: (source.count("\n", 0, found.start()) + 1, (found[2] or found[4]).strip())
-        for found in _CONSTANT.finditer(_without_comments(source))
+        for found in _CONSTANT.finditer(without_comments(source))
     }
     return Header(tuple(launches), tuple(workspaces), constants)
 

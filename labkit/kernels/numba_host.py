@@ -65,7 +65,9 @@ class _Hook(importlib.abc.MetaPathFinder):
 def _patch() -> None:
     """Route launches through the current session; without a GPU, put the emulated driver under numba's."""
     from numba.cuda import dispatcher
+    from numba.cuda.core import config
 
+    config.CUDA_LOW_OCCUPANCY_WARNINGS = False  # checks and pictures are small on purpose
     kernels = dispatcher.CUDADispatcher
     on_gpu = gpu.available()
     call = kernels.call
@@ -95,11 +97,10 @@ def _patch() -> None:
 
 
 def _emulate_driver(dispatcher: Any) -> None:
-    from numba.cuda.core import config, sigutils
+    from numba.cuda.core import sigutils
     from numba.cuda.cudadrv import driver
 
     kernels = dispatcher.CUDADispatcher
-    config.CUDA_LOW_OCCUPANCY_WARNINGS = False  # there is no occupancy here
 
     def compile_eagerly(self: Any, signature: Any) -> None:
         """@cuda.jit("void(float32[:])") and lists of such: compile now, and let launches choose among them."""

@@ -18,8 +18,8 @@ from labkit.kernels.errors import KernelError
 from labkit.kernels.recorder import Recording
 
 
-def replay(recording: Recording) -> list[np.ndarray]:
-    """Run every launch once on the current GPU; returns the bytes of the buffers afterwards.
+def replay(recording: Recording, repeats: int = 1) -> list[np.ndarray]:
+    """Run all launches on the current GPU, `repeats` times over; returns the bytes of the buffers afterwards.
 
     Raises KernelError where there is no GPU or the driver refuses.
     """
@@ -35,7 +35,7 @@ def replay(recording: Recording) -> list[np.ndarray]:
             gpu.call("cuMemcpyHtoD", base, np.ascontiguousarray(buffer.data).ctypes.data, buffer.nbytes)
         bases.append(base)
     with nvtx.annotate("kernel", domain="labkit"):
-        for launch, cluster in zip(recording.launches, recording.clusters, strict=True):
+        for launch, cluster in repeats * list(zip(recording.launches, recording.clusters, strict=True)):
             params = [
                 struct.pack("<Q", bases[p.buffer] + p.offset) if isinstance(p, Pointer) else p for p in launch.params
             ]
@@ -64,8 +64,10 @@ def main(argv: list[str] | None = None) -> int:
     """Exit status 0 and "ok"; 2 and one sentence where it cannot run."""
     parser = argparse.ArgumentParser(prog="python -m labkit.kernels.replay", description=__doc__)
     parser.add_argument("folder", help="what Recording.save wrote")
+    parser.add_argument("--repeats", type=int, default=1, help="how often to run it")
+    arguments = parser.parse_args(argv)
     try:
-        replay(Recording.load(parser.parse_args(argv).folder))
+        replay(Recording.load(arguments.folder), arguments.repeats)
     except LabkitError as error:
         print(error, file=sys.stderr)
         return 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from labkit.models.waves import QUESTIONS as CLIFF
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -84,6 +85,8 @@ problem = Problem(
         Step("double_buffered", "the next tile loaded while this one is multiplied", "stalls at the barrier"),
         Step("warp_tile", "tiles for blocks, warps and threads, several in flight", "shared wavefronts; FMA pipe"),
         Step("split_k", "K divided over blocks, for a small C", "waves per multiprocessor"),
+        Step("fixed_tile", "one tile of 256 x 128, whatever the size", "time against N", languages=("cuda",)),
+        Step("stream_k", "all tiles' work divided evenly over blocks", "time against N", languages=("cuda",)),
     ),
     shapes=(
         {"M": 16, "N": 16, "K": 16},
@@ -220,11 +223,12 @@ problem = Problem(
             "A block runs on one multiprocessor, and there are no more blocks than tiles, however large K is.",
         ),
         "split_k/slices": Question(
-            "For the same C, split_k takes tiles of 64 x 64 and cuts K into slices, as many as bring it to 1056 "
-            "blocks. How many slices is that?",
-            lambda: 1056 // ((256 // 64) * (256 // 64)),
+            "For a C of 1024 x 1024, split_k takes tiles of 64 x 64 and cuts a long K into slices, as many as bring it "
+            "to 4224 blocks. How many slices is that?",
+            lambda: 4224 // ((1024 // 64) * (1024 // 64)),
             "slices",
-            "16 tiles, each once per slice.",
+            "256 tiles, each once per slice.",
         ),
+        **CLIFF,
     },
 )

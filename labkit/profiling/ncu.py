@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.emulator.counters import RATIOS
+from labkit.emulator.launch import Launch
 from labkit.errors import LabkitError
 from labkit.profiling.metrics import DEFAULT
 from labkit.profiling.profile import Profile
@@ -47,8 +48,10 @@ def available() -> bool:
     return find() is not None
 
 
-def run(folder: str | Path, metrics: Sequence[str] = DEFAULT, *, timeout: float = 600) -> dict[str, float]:
-    """Profile the recording in `folder` (`Recording.save`), all its launches together.
+def run(
+    folder: str | Path, metrics: Sequence[str] = DEFAULT, *, repeats: int = 1, timeout: float = 600
+) -> list[dict[str, float]]:
+    """Profile the recording in `folder` (`Recording.save`), all its launches together, `repeats` times.
 
     Values are in base units (bytes, nanoseconds). Counts of several launches add up, ratios of counts
     are made anew (left out where there is nothing to divide by), and what is neither is the mean
@@ -65,7 +68,7 @@ def run(folder: str | Path, metrics: Sequence[str] = DEFAULT, *, timeout: float 
         command = [
             ncu, "--target-processes", "all", "--clock-control", "none", "--cache-control", "all",
             "--nvtx", "--nvtx-include", RANGE, "--metrics", ",".join(metrics), "-f", "-o", str(report),
-            sys.executable, "-m", "labkit.kernels.replay", str(folder),
+            sys.executable, "-m", "labkit.kernels.replay", str(folder), "--repeats", str(repeats),
         ]  # fmt: skip
         output = _call(command, timeout)
         if not report.exists():
@@ -79,7 +82,8 @@ def run(folder: str | Path, metrics: Sequence[str] = DEFAULT, *, timeout: float 
         raise LabkitError(
             f"Nsight Compute has no metric {', '.join(missing)} on this chip; `ncu --query-metrics` lists those it has."
         )
-    return combine(launches)
+    each = len(launches) // repeats
+    return [combine(launches[n * each : (n + 1) * each]) for n in range(repeats)]
 
 
 def profile_measured(
@@ -96,6 +100,20 @@ def profile_measured(
     Raises LabkitError, one sentence with the mend, where it cannot be done.
     """
     from labkit.emulator.ptx import short_name
+
+    launches, (found,) = measure(fn, names=names, metrics=metrics)
+    kernels = dict.fromkeys(short_name(launch.entry) for launch in launches)
+    return Profile("measured", label or " + ".join(kernels), dict(shape or {}), found, machine=_machine())
+
+
+def measure(
+    fn: Callable[[], object],
+    *,
+    names: Mapping[str, Any] | None = None,
+    metrics: Sequence[str] = DEFAULT,
+    repeats: int = 1,
+) -> tuple[list[Launch], list[dict[str, float]]]:
+    """The launches of `fn`, and what ncu reads when they run, once for each of `repeats`."""
     from labkit.kernels import recording
 
     with recording(names) as record:
@@ -104,9 +122,7 @@ def profile_measured(
         raise LabkitError("No kernel was launched, so there is nothing to profile; launch one inside the function.")
     with tempfile.TemporaryDirectory() as folder:
         record.save(folder)
-        found = run(folder, metrics)
-    kernels = dict.fromkeys(short_name(launch.entry) for launch in record.launches)
-    return Profile("measured", label or " + ".join(kernels), dict(shape or {}), found, machine=_machine())
+        return record.launches, run(folder, metrics, repeats=repeats)
 
 
 def _machine() -> dict[str, str]:

@@ -3,16 +3,16 @@
 // Against double_buffered: where C has few tiles, most of the machine would idle. Here blockIdx.z cuts
 // K into slices; each slice leaves its partial sums in a workspace, and a second kernel adds them, in
 // order, so that the result is the same in every run. Tiles are 64 x 64, for more blocks still.
-// Watch: waves per multiprocessor rise from next to nothing to about 1; C's bytes are paid per slice.
+// Watch: waves per multiprocessor rise from next to nothing to several; C's bytes are paid per slice.
 //
-// About 1056 blocks (8 for each of an H200's 132 multiprocessors), slices of at least 64.
+// About 4224 blocks (32 for each of an H200's 132 multiprocessors), in at most 64 slices of at least 64.
 // workspace partial float32 (
-//     max(1, min(1056 / (((N + 63) / 64) * ((M + 63) / 64)), (K + 63) / 64)), M, N)
+//     max(1, min(64, min(4224 / (((N + 63) / 64) * ((M + 63) / 64)), (K + 63) / 64))), M, N)
 // launch gemm_split_k<<<((N + 63) / 64, (M + 63) / 64,
-//     max(1, min(1056 / (((N + 63) / 64) * ((M + 63) / 64)), (K + 63) / 64))), (64), 0>>>(
+//     max(1, min(64, min(4224 / (((N + 63) / 64) * ((M + 63) / 64)), (K + 63) / 64)))), (64), 0>>>(
 //     partial, A, B, M, N, K)
 // launch gemm_split_k_sum<<<((M * N + 255) / 256), (256), 0>>>(C, partial, M, N,
-//     max(1, min(1056 / (((N + 63) / 64) * ((M + 63) / 64)), (K + 63) / 64)))
+//     max(1, min(64, min(4224 / (((N + 63) / 64) * ((M + 63) / 64)), (K + 63) / 64))))
 
 constexpr int BM = 64, BN = 64, BK = 8;    // tile of C, and how much of K is staged at a time
 constexpr int TM = 8, TN = 8;              // elements of C per thread

@@ -4,7 +4,7 @@ Against the other rungs: where C has few tiles, most of the machine would idle. 
 K into slices; each slice leaves its partial sums in a workspace, and a second kernel adds them, in
 order, so that the result is the same in every run. Tiles are 64 x 64, for more blocks still. (The
 CUDA C++ version has vectorized loads and two buffers besides; this one grows from register_2d.)
-Watch: waves per multiprocessor rise from next to nothing to about 1; C's bytes are paid per slice.
+Watch: waves per multiprocessor rise from next to nothing to several; C's bytes are paid per slice.
 """
 
 from numba import cuda, float32
@@ -13,7 +13,8 @@ BM, BN, BK = 64, 64, 8  # tile of C, and how much of K is staged at a time
 TM, TN = 8, 8  # elements of C per thread
 THREADS = 64
 LDA = BK + 1  # row of the tile of A, padded
-BLOCKS = 1056  # to aim for: 8 for each of 132 multiprocessors
+BLOCKS = 4224  # to aim for: 32 for each of 132 multiprocessors
+SLICES = 64  # at most: each costs the bytes of C
 
 
 @cuda.jit
@@ -85,7 +86,7 @@ def launch(C, A, B):
     K = A.shape[1]
     tiles_x = (N + BN - 1) // BN
     tiles_y = (M + BM - 1) // BM
-    slices = max(1, min(BLOCKS // (tiles_x * tiles_y), (K + 63) // 64))  # of at least 64
+    slices = max(1, min(SLICES, BLOCKS // (tiles_x * tiles_y), (K + 63) // 64))  # of at least 64
     partial = C.new_empty((slices, M, N))
     gemm_split_k[(tiles_x, tiles_y, slices), THREADS](partial, A, B)
     gemm_split_k_sum[(M * N + 255) // 256, 256](C, partial)
