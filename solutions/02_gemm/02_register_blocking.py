@@ -657,8 +657,8 @@ for name, p in profiles.items():
     print(f"{name:12} {p[INSTRUCTIONS] / work(p):.1f} instructions for each multiply-add")
 
 # %% [markdown]
-# (The emulator counts the instructions of PTX, which the assembler translates to a similar number of the
-# machine's.) Fewer instructions for the same numbers: that is where the next notebook begins.
+# (Emulated, these are instructions of PTX; the assembler merges some of them and splits others.) Fewer
+# instructions for the same numbers: that is where the next notebook begins.
 
 # %% solved_only=true
 spent = [p[INSTRUCTIONS] / work(p) for p in profiles.values()]
