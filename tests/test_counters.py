@@ -37,7 +37,10 @@ class Mask:
 
 
 def instruction(index, op="ld", type_="f32", line=1, mods=(), guard=None):
-    return SimpleNamespace(index=index, op=op, mods=mods, type=type_, file="k.py", line=line, guard=guard, text=op)
+    ahead = (SimpleNamespace(pc=(index + 1,)),)
+    return SimpleNamespace(
+        index=index, op=op, mods=mods, type=type_, operands=ahead, file="k.py", line=line, guard=guard, text=op
+    )
 
 
 def chunk_of(threads):

@@ -911,7 +911,9 @@ class Compiler:
             self.code.live_in[s] >> target.slot & 1 for s in successors(i)
             if s < len(self.instructions)
         )  # fmt: skip
-        access, slot, offset = self.access(i, "atom" if used else "red", operands[0], 1)
+        # There is no reduction that exchanges: ptxas keeps those atoms whether their result is used or not.
+        red = not used and how not in ("exch", "cas")
+        access, slot, offset = self.access(i, "red" if red else "atom", operands[0], 1)
         access.dtype = DTYPES[kind]
         reads = [self.source(o, kind) for o in operands[1:]]
         if len(reads) != (2 if how == "cas" else 1):

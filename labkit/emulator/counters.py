@@ -227,6 +227,12 @@ def _union(seen: list[_Seen]) -> tuple[int, int]:
     return int(flags.sum()) * unit, int(granules.sum()) * GRANULE
 
 
+def _spins(instructions: list[Instruction]) -> bool:
+    """Whether an atomic stands in a loop, so that its count may depend on what other threads do meanwhile."""
+    back = [(b.operands[0].pc[0], b.index) for b in instructions if b.op == "bra" and b.operands[0].pc[0] <= b.index]
+    return any(i.op == "atom" and any(a <= i.index <= b for a, b in back) for i in instructions)
+
+
 # ---------------------------------------------------------------------------- accumulation
 
 
@@ -271,6 +277,10 @@ class Counters:
         self.launches += 1
         self.kernels.append(short_name(launch.entry))
         self._describe(launch)
+        if _spins(instructions):
+            # How often a thread asks before it gets its turn is a matter of time, which nothing here knows.
+            for form in (_REQUESTS, _SECTORS, _PER_REQUEST):
+                self._fidelity[form.format("global", "atom")] = "bound"
 
     def executed(self, pc: int, active: Any, pred_on: Any) -> None:
         """Instruction `pc` runs in the lanes `active`, and takes effect in `pred_on`."""

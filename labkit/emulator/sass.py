@@ -603,7 +603,7 @@ def _atomics(program: Program, machine: Machine, bounds: set[str], notes: list[s
         here = ops.get(instr.inner, set())
         names = {op.split(".")[0] for op in here}
         wanted = isinstance(instr.operands[0], Reg) and instr.operands[0].slot in read
-        if instr.op == "atom" and not wanted:
+        if instr.op == "atom" and not wanted and not {"exch", "cas"} & set(instr.mods):
             kinds[instr.index] = "red"
         plain = names & {"RED", "REDG", "ATOM", "ATOMG", "ATOMS"}
         loops = any(".CAS" in op or "POPC" in op for op in here) and "cas" not in instr.mods

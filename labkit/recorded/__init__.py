@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import platform
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -51,8 +52,14 @@ def write(kind: str, name: str, data: dict[str, Any], folder: Path | None = None
     machine = about["machine"].lower().replace(" ", "-")
     path = (folder or FOLDER) / kind / f"{name}--{machine}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**about, **data}, indent=1) + "\n")
+    path.write_text(text({**about, **data}))
     return path
+
+
+def text(data: dict[str, Any]) -> str:
+    """JSON that reads and compares well: indented, but a list of numbers on one line."""
+    indented = json.dumps(data, indent=1)
+    return re.sub(r"\[([-+.\d\sEe,]+)\]", lambda m: f"[{' '.join(m[1].split())}]", indented) + "\n"
 
 
 @cache
