@@ -15,7 +15,7 @@ MEASURED = [
     (file.stem, entry, json.loads(file.read_text())["sms"])
     for file in recorded.files("counters", "gemm")
     for entry in json.loads(file.read_text())["entries"]
-    if entry["rung"] != "split_k"  # two kernels in one profile
+    if entry["rung"] not in ("split_k", "stream_k")  # two kernels in one profile
 ]
 
 # threads, registers, shared, arch -> blocks: by cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0's cuda_occupancy.h

@@ -101,7 +101,8 @@ def secrets(root: Path) -> Iterator[Secret]:
         whole = path in files and path not in shown and len(pieces) == 1
         parts += [(path, p, whole or (p.solution and not shown.get(path))) for p in pieces]
     # What a given kernel or a stub shows is no secret where a solution repeats it.
-    public = {_squeeze(line) for path, part, secret in parts if path in shown and not secret for line in part.lines}
+    told_parts = [part for path, part, secret in parts if path in shown and not secret]
+    public = "\n".join(_squeeze(line) for part in told_parts for line in part.lines)
     for path, part, secret in parts:
         for number, line in enumerate(part.lines if secret else (), part.line):
             squeezed = _squeeze(line.strip().lstrip("#/ "))

@@ -351,14 +351,12 @@ assert reads == {"tA": 2, "tB": 16}
 
 # %% jupyter={"source_hidden": true}
 import pandas as pd
+import plotly.graph_objects as go
+from IPython.display import display
 
 profiles = {"smem_tile": p_tile, "register_1d": p_1d, "register_2d": p_2d}
 levels = pd.DataFrame({name: intensity(p) for name, p in profiles.items()})
-levels.style.format(precision=3).set_caption(f"FLOP per byte at M = N = {shape['M']}, K = {shape['K']}")
-
-# %% jupyter={"source_hidden": true}
-import plotly.graph_objects as go
-
+display(levels.style.format(precision=3).set_caption(f"FLOP per byte at M = N = {shape['M']}, K = {shape['K']}"))
 figure = go.Figure(
     [
         go.Bar(name=name, x=list(levels.index), y=list(levels[name]), marker_color=color,
