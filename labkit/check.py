@@ -46,7 +46,7 @@ class Failure:
 
     def __str__(self) -> str:
         dims = " ".join(f"{name}={value}" for name, value in self.shape.items())
-        return f"{dims}: {self.message}"
+        return f"{dims}: {self.message}" if dims else self.message
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Exits with status 2 where it is called wrongly.
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments, rest = parser.parse_known_args(argv)
+    many = "shape" if arguments.run is _profile else "rungs" if arguments.run is _bench else None
+    if rest and (many is None or any(word.startswith("-") for word in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}; see labkit --help")
+    try:
+        # argparse leaves over what follows an option where a list may also stand before it.
+        for word in rest:
+            getattr(arguments, many).append(_dimension(word) if many == "shape" else word)
+    except argparse.ArgumentTypeError as error:
+        parser.error(str(error))
     try:
         return arguments.run(arguments)
     except LabkitError as error:

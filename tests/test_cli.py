@@ -135,3 +135,16 @@ def test_the_command_is_installed():
     for command in ([Path(sys.executable).with_name("labkit")], [sys.executable, "-m", "labkit"]):
         done = subprocess.run([*command, "--help"], capture_output=True, text=True)
         assert done.returncode == 0 and "doctor" in done.stdout
+
+
+@pytest.mark.parametrize("words", [["--solution", "M=16", "N=16", "K=16"], ["M=16", "--solution", "N=16", "K=16"]])
+def test_sizes_may_stand_before_and_after_options(words, capsys):
+    assert cli.main(["profile", "gemm/naive", *words]) == 0
+    assert "at M=16 N=16 K=16" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["check", "gemm/naive", "foo"], ["profile", "gemm/naive", "--solution", "M=0"]])
+def test_what_does_not_belong_is_named(words, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(words)
+    assert words[-1] in capsys.readouterr().err

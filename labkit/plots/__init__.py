@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from labkit.plots.access import access_map
 from labkit.plots.ladder import ladder
+from labkit.plots.waves import bands, bars, decomposition, throughput, waves
 
-__all__ = ["access_map", "ladder"]
+__all__ = ["access_map", "bands", "bars", "decomposition", "ladder", "throughput", "waves"]
