@@ -80,6 +80,11 @@ def _parser() -> argparse.ArgumentParser:
     ceilings.add_argument("--record", type=Path, metavar="DIR", help="keep the raw samples under this folder")
     ceilings.add_argument("--json", action="store_true", help="print JSON")
 
+    record = command("record", _record, "Keep profiles of a ladder's solutions, by Nsight Compute on this GPU.")
+    record.add_argument("problem", metavar="PROBLEM", help="such as gemm")
+    record.add_argument("folder", type=Path, metavar="DIR", help="where to keep them")
+    record.add_argument("--shape", action="append", type=_shape, help="such as M=4096,N=4096,K=4096; may be repeated")
+
     fidelity = command("fidelity", _fidelity, "Compare the emulator's counters with Nsight Compute's.")
     fidelity.add_argument("problem", metavar="PROBLEM", help="such as gemm")
     fidelity.add_argument("--record", type=Path, metavar="DIR", help="run ncu on this GPU and keep what it reads")
@@ -214,6 +219,17 @@ def _ceilings(arguments: argparse.Namespace) -> int:
     if arguments.record:
         path = recorded.write("ceilings", "ceilings", {"ceilings": rates, "samples_ms": samples}, arguments.record)
         print(f"Recorded in {path}.", file=sys.stderr)
+    return 0
+
+
+def _record(arguments: argparse.Namespace) -> int:
+    from labkit import ladder
+    from labkit.profiling import fidelity, recorded
+
+    found = ladder.problem(arguments.problem)
+    shapes = arguments.shape or [found.problem.bench_shape]
+    path = recorded.record(arguments.problem, fidelity.solutions(found), shapes, arguments.folder)
+    print(f"Recorded in {path}.")
     return 0
 
 

@@ -182,6 +182,16 @@ class Rung:
 
         return profile(**self.launches(shape))
 
+    def recorded(self, **shape: int) -> Profile:
+        """What Nsight Compute read for the solution at `shape` (the bench shape if none is given) on another machine.
+
+        With stall reasons, which no emulator knows. Raises LabkitError where nothing was recorded.
+        """
+        from labkit.profiling.recorded import find
+
+        ours = Rung(self.problem, self.step, self.language, "solutions").label
+        return find(self.problem.name, ours, self.problem.dims_of(shape or self.problem.bench_shape))
+
     def launches(self, shape: dict[str, int]) -> dict[str, Any]:
         """A run at `shape` on fresh CPU tensors, as the functions of `labkit.profiling` take it."""
         p = self.problem

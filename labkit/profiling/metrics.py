@@ -67,6 +67,35 @@ def _shared(kind: str, verb: str) -> tuple[Metric, ...]:
     )
 
 
+_STALLS = {  # ncu's reason: what a warp waits for
+    "long_scoreboard": "data from global or local memory",
+    "short_scoreboard": "data from shared memory or special functions",
+    "barrier": "the other warps of its block, at a barrier",
+    "mio_throttle": "a place in the queue to shared memory",
+    "lg_throttle": "a place in the queue to global memory",
+    "math_pipe_throttle": "a free arithmetic pipe",
+    "dispatch_stall": "the dispatcher, such as for operands in one register bank",
+    "wait": "the fixed latency of the instruction before",
+    "not_selected": "its turn: it could issue, and another warp did",
+    "no_instruction": "instructions to be fetched",
+    "branch_resolving": "a branch to be decided",
+    "membar": "a memory fence",
+}
+
+
+def _stalls() -> tuple[Metric, ...]:
+    return tuple(
+        Metric(
+            f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio",
+            f"stalled: {reason.replace('_', ' ')}",
+            "warps",
+            f"Warps that wait for {what}, on average over the cycles in which an instruction issues.",
+            "less",
+        )
+        for reason, what in _STALLS.items()
+    )
+
+
 def _flops() -> tuple[Metric, ...]:
     kinds = {"f": "float32", "d": "float64", "h": "float16"}
     ops = {"add": "additions", "mul": "multiplications", "fma": "multiply-adds"}
@@ -218,7 +247,24 @@ METRICS = (
         "How often the GPU is filled with blocks; the last wave may be partly empty.",
     ),
 )
-BY_NAME = {metric.name: metric for metric in METRICS}
+STALLS = (
+    Metric(
+        "smsp__issue_active.avg.pct_of_peak_sustained_active",
+        "issue slots used",
+        "%",
+        "Cycles in which a scheduler issued an instruction.",
+        "more",
+    ),
+    Metric(
+        "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active",
+        "FMA pipe",
+        "%",
+        "Use of the pipe for float32 multiplications and additions.",
+        "more",
+    ),
+    *_stalls(),
+)
+BY_NAME = {metric.name: metric for metric in METRICS + STALLS}
 
 # What ncu is asked for when nobody says otherwise.
 DEFAULT = tuple(m.name for m in METRICS if not m.name.startswith("labkit__") and "_op_h" not in m.name)
