@@ -14,7 +14,7 @@ from numba import cuda
 import labkit as lk
 from labkit.errors import LabkitError
 from labkit.profiling import Profile, ncu, profile_emulated, profile_measured
-from labkit.profiling.metrics import BY_NAME, DEFAULT, METRICS, amount
+from labkit.profiling.metrics import BY_NAME, DEFAULT, METRICS, STALLS, amount
 
 RATIO = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
@@ -152,8 +152,8 @@ def test_html_explains_and_escapes(one, eight):
 
 
 def test_the_table_of_metrics():
-    assert len(BY_NAME) == len(METRICS)
-    assert all(m.title and m.unit and m.text.endswith(".") for m in METRICS)
+    assert len(BY_NAME) == len(METRICS + STALLS)
+    assert all(m.title and m.unit and m.text.endswith(".") for m in METRICS + STALLS)
     assert not [n for n in DEFAULT if n.startswith("labkit")]
     produced = profiled(1).metrics
     assert set(produced) <= set(BY_NAME)
