@@ -554,7 +554,7 @@ def test_halves(a: int, b: int, c: int) -> None:
 
 
 def test_unknown_instructions_are_named() -> None:
-    for text in ("add.rn.f128", "frobnicate.u32", "add.weird.u32", "sqrt.rz.f32", "div.f32"):
+    for text in ("add.rn.f128", "frobnicate.u32", "add.weird.u32", "rsqrt.rz.f32", "div.f32", "add.ftz.f64x2"):
         with pytest.raises(ops.Unsupported):
             op(text)
 

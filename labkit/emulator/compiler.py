@@ -97,6 +97,10 @@ class Place:
             self._active = index
         return self._active
 
+    def moved(self, k: int) -> Place:
+        """The place `k` elements on, of one in several buffers."""
+        return Place(self.address, self.mask, self.space, None, None, [(v, i + k, w) for v, i, w in self.parts])
+
     def within(self, lanes: np.ndarray) -> Place:
         """The part of a place in one buffer that `lanes`, bools over the mask's lanes, point to."""
         where = np.zeros(len(self.mask.where), bool)
@@ -899,26 +903,33 @@ class Compiler:
         how = next((k for k in i.mods if k in _ATOMIC), None)
         operands = list(i.operands)
         target: object = Sink() if i.op == "red" else operands.pop(0)
-        known = _MEMORY_WORDS | _ATOMIC | {"acq_rel", "noftz"}
-        if how is None or isinstance(target, Vec) or {w.split("::")[0] for w in i.mods} - known:
+        known = _MEMORY_WORDS | _ATOMIC | {"acq_rel", "noftz", "v2", "v4", "v8"}
+        if how is None or {w.split("::")[0] for w in i.mods} - known:
             raise Unsupported(i.text)
         kind = i.type
-        if kind in ("f16", "bf16", "f16x2", "bf16x2", "b128"):
+        if kind == "b128":
             raise Unsupported(i.text)
+        combine: str | Callable = how
         if how in ("and", "or", "xor", "exch", "cas"):
             kind = f"b{8 * SIZES[kind]}"
-        used = isinstance(target, Reg) and any(
-            self.code.live_in[s] >> target.slot & 1 for s in successors(i)
-            if s < len(self.instructions)
+        elif kind in ops.HALVES:
+            combine = ops.lookup(how, (), (kind,)).fn
+        targets = target.items if isinstance(target, Vec) else (target,)
+        used = any(
+            isinstance(t, Reg) and self.code.live_in[s] >> t.slot & 1
+            for t in targets for s in successors(i) if s < len(self.instructions)
         )  # fmt: skip
         # There is no reduction that exchanges: ptxas keeps those atoms whether their result is used or not.
         red = not used and how not in ("exch", "cas")
-        access, slot, offset = self.access(i, "red" if red else "atom", operands[0], 1)
-        access.dtype = DTYPES[kind]
-        reads = [self.source(o, kind) for o in operands[1:]]
-        if len(reads) != (2 if how == "cas" else 1):
+        values = [o.items if isinstance(o, Vec) else (o,) for o in operands[1:]]
+        if len(values) != (2 if how == "cas" else 1):
             raise Unsupported(i.text)
-        write = self.destination(target, kind)
+        count = len(values[0])
+        access, slot, offset = self.access(i, "red" if red else "atom", operands[0], count)
+        access.dtype = DTYPES[kind]
+        # For each element of a vector, its operands.
+        reads = [[self.source(v, kind) for v in element] for element in zip(*values, strict=True)]
+        writes = [self.destination(t, kind) for t in targets] if used else []
         pc = i.index
 
         def step(m: Machine, mask: Mask) -> None:
@@ -928,22 +939,22 @@ class Compiler:
             if m.shadow is not None and place.space == "shared":
                 m.watch_written(access, place)
                 m.watch_write(access, place, None, [], atomic=True)
-            count = mask.threads
-            args = []
-            for s, get in reads:
-                v = m.R[s] if get is None else get(m.R[s])
-                if mask.lanes is not None and isinstance(v, np.ndarray):
-                    v = v[mask.index]
-                args.append(np.broadcast_to(v, (count,)))
-            if place.view is None:
-                old = m.scattered_atomic(how, place, args, used)
-            else:
-                index = np.broadcast_to(place.active, (count,))
-                old = atomic(how, place.view, index, args, want=used)
-            if used:
-                full = np.zeros(m.chunk.lanes, access.dtype)
-                full[mask.index] = old
-                m.put(write, full, mask)
+            for k, element in enumerate(reads):
+                args = []
+                for s, get in element:
+                    v = m.R[s] if get is None else get(m.R[s])
+                    if mask.lanes is not None and isinstance(v, np.ndarray):
+                        v = v[mask.index]
+                    args.append(np.broadcast_to(v, (mask.threads,)))
+                if place.view is None:
+                    old = m.scattered_atomic(combine, place.moved(k), args, used)
+                else:
+                    index = np.broadcast_to(place.active, (mask.threads,)) + k
+                    old = atomic(combine, place.view, index, args, want=used)
+                if used:
+                    full = np.zeros(m.chunk.lanes, access.dtype)
+                    full[mask.index] = old
+                    m.put(writes[k], full, mask)
 
         return step
 
@@ -989,9 +1000,12 @@ def _ballot(bits: np.ndarray) -> np.ndarray:
 
 
 def atomic(
-    how: str, view: np.ndarray, index: np.ndarray, args: list[np.ndarray], *, want: bool
+    how: str | Callable, view: np.ndarray, index: np.ndarray, args: list[np.ndarray], *, want: bool
 ) -> np.ndarray | None:
-    """Update elements one thread after the other, in lane order; gives the values before."""
+    """Update elements one thread after the other, in lane order; gives the values before.
+
+    `how` is PTX's name of the operation, or for half-precision numbers (as bits) the operation itself.
+    """
     value = args[0]
     ufunc = _REDUCE.get(how)
     if ufunc is not None and not want:
@@ -1021,6 +1035,8 @@ def atomic(
         new = value[lanes]
         if ufunc is not None:
             new = ufunc(before, new)
+        elif callable(how):
+            new = how(before, new)
         elif how == "inc":
             new = pick(before >= new, view.dtype.type(0), before + view.dtype.type(1))
         elif how == "dec":

@@ -26,12 +26,16 @@ DTYPES = {
     "b16": np.dtype(u16), "u16": np.dtype(u16), "s16": np.dtype(s16),
     "f16": np.dtype(u16), "bf16": np.dtype(u16),
     "b32": np.dtype(u32), "u32": np.dtype(u32), "s32": np.dtype(s32), "f32": np.dtype(f32),
-    "f16x2": np.dtype(u32), "bf16x2": np.dtype(u32),
+    "f16x2": np.dtype(u32), "bf16x2": np.dtype(u32), "u16x2": np.dtype(u32), "s16x2": np.dtype(u32),
+    "tf32": np.dtype(u32),
     "b64": np.dtype(u64), "u64": np.dtype(u64), "s64": np.dtype(s64), "f64": np.dtype(f64),
 }  # fmt: skip
 
+HALVES = ("f16", "f16x2", "bf16", "bf16x2")
+PAIRS = ("u16x2", "s16x2")
 INTS = {"u16", "s16", "u32", "s32", "u64", "s64", "b16", "b32", "b64"}
-ROUNDINGS = ("rn", "rz", "rm", "rp")
+DIRECTED = ("rz", "rm", "rp")
+ROUNDINGS = ("rn", *DIRECTED)
 
 
 class Unsupported(Exception):
@@ -155,9 +159,10 @@ def _add(op, mods, types):
     kind = types[0]
     if kind in ("f32", "f64"):
         return _float_add(op, mods, kind)
-    if kind in ("f16", "f16x2", "bf16", "bf16x2"):
-        fn = (lambda a, b: a + b) if op == "add" else (lambda a, b: a - b)
-        return _half(fn, kind, mods, 2)
+    if kind in HALVES:
+        return _half(np.add if op == "add" else np.subtract, kind, mods, 2)
+    if kind in PAIRS and op == "add":
+        return _pairs(np.add, kind)
     if kind not in INTS:
         return None
     if _flag(mods, "cc"):
@@ -221,8 +226,8 @@ def _mul(op, mods, types):
             lambda a, b: _fma_exact(a, b, np.copysign(zero, a) * np.copysign(f64(1), b), mode),
             kind, mods, 2,
         )  # fmt: skip
-    if kind in ("f16", "f16x2", "bf16", "bf16x2"):
-        return _half(lambda a, b: a * b, kind, mods, 2)
+    if kind in HALVES:
+        return _half(np.multiply, kind, mods, 2)
     part = _one_of(mods, ("lo", "hi", "wide"))
     if part == "wide":
         return Op(lambda a, b: _widen(a, kind) * _widen(b, kind), (kind,) * 2, (_wide(kind),))
@@ -304,9 +309,10 @@ def _sad(op, mods, types):
 def _div(op, mods, types):
     kind = types[0]
     if kind in ("f32", "f64"):
-        if _one_of(mods, ("rn", "full", "approx")) is None:
+        mode = _one_of(mods, (*ROUNDINGS, "full", "approx"))
+        if mode is None:
             return None
-        return _finish(np.divide, kind, mods, 2)
+        return _finish(_directed_quotient(mode) if mode in DIRECTED else np.divide, kind, mods, 2)
     return Op(lambda a, b: _divide(a, b)[0], (kind, kind), (kind,))
 
 
@@ -324,13 +330,8 @@ def _abs(op, mods, types):
         if _flag(mods, "ftz"):
             return Op(lambda a: fn(_flush(a)), (kind,), (kind,))
         return Op(fn, (kind,), (kind,))
-    if kind in ("f16", "f16x2", "bf16", "bf16x2"):
-        _flag(mods, "ftz")
-        sign = {2: 0x8000, 4: 0x80008000}[DTYPES[kind].itemsize]
-        if op == "abs":
-            return Op(lambda a: a & a.dtype.type(sign ^ (0xFFFF if sign == 0x8000 else 0xFFFFFFFF)),
-                      (kind,), (kind,))  # fmt: skip
-        return Op(lambda a: a ^ a.dtype.type(sign), (kind,), (kind,))
+    if kind in HALVES:
+        return _half(fn, kind, mods, 1)
     return Op(fn, (kind,), (kind,))
 
 
@@ -338,25 +339,40 @@ def _abs(op, mods, types):
 def _minmax(op, mods, types):
     kind = types[0]
     low = op == "min"
-    if kind in ("f32", "f64"):
+    if kind in ("f32", "f64", *HALVES):
         nan = _flag(mods, "NaN")
+        signs = {"xorsign", "abs"} <= mods
+        mods -= {"xorsign", "abs"}
 
         def fn(a, b):
+            ua, ub = _unsigned(a), _unsigned(b)
+            if signs:
+                a, b = np.abs(a), np.abs(b)
             if nan:
                 r = np.minimum(a, b) if low else np.maximum(a, b)
             else:
                 r = np.fmin(a, b) if low else np.fmax(a, b)
+            if signs:
+                top = ua.dtype.type(1 << (8 * ua.dtype.itemsize - 1))
+                return pick(np.isnan(r), r, (_unsigned(r) | ((ua ^ ub) & top)).view(r.dtype))
             # -0 counts as less than +0; equal operands differ in nothing but the sign of zero.
-            ua, ub = _unsigned(a), _unsigned(b)
             zero = (ua | ub) if low else (ua & ub)
             return pick(a == b, zero.view(r.dtype), r)
 
-        return _finish(fn, kind, mods, 2)
-    if kind in ("f16", "f16x2", "bf16", "bf16x2"):
-        nan = _flag(mods, "NaN")
-        fn = (np.minimum if nan else np.fmin) if low else (np.maximum if nan else np.fmax)
-        return _half(fn, kind, mods, 2)
-    return Op(np.minimum if low else np.maximum, (kind, kind), (kind,))
+        return (_half if kind in HALVES else _finish)(fn, kind, mods, 2)
+    fn = np.minimum if low else np.maximum
+    relu = _flag(mods, "relu")
+    if kind in PAIRS:
+        return _pairs((lambda a, b: np.maximum(fn(a, b), a.dtype.type(0))) if relu else fn, kind)
+    if relu:
+        return Op(lambda a, b: np.maximum(fn(a, b), a.dtype.type(0)), (kind, kind), (kind,))
+    return Op(fn, (kind, kind), (kind,))
+
+
+def _pairs(fn: Callable, kind: str) -> Op:
+    """An integer operation on both 16-bit halves of a word."""
+    part = DTYPES[kind[:-2]]
+    return Op(_lanes2(lambda *args: fn(*(a.view(part) for a in args)).view(u16)), (kind, kind), (kind,))
 
 
 @_op("and", "or", "xor")
@@ -551,19 +567,26 @@ def _lop3(op, mods, types):
     return Op(fn, ("b32",) * 4, ("b32",))
 
 
-@_op("dp4a")
-def _dp4a(op, mods, types):
-    def part(x, kind, k):
-        byte = (_unsigned(x) >> u32(8 * k)).astype(u8)
-        return byte.astype(s64) if kind[0] == "u" else byte.view(s8).astype(s64)
+@_op("dp4a", "dp2a")
+def _dot(op, mods, types):
+    """Dot products of 4 bytes with 4 bytes, or of 2 halves with 2 bytes, onto an integer."""
+    count = 4 if op == "dp4a" else 2
+    part = _one_of(mods, ("lo", "hi")) if op == "dp2a" else "lo"
+    first = count if part == "hi" else 0
+
+    def field(x, kind, bits, k):
+        field = _unsigned(x) >> u32(bits * k)
+        return field.astype(f"{'u' if kind[0] == 'u' else 'i'}{bits // 8}").astype(s64)
 
     ka, kb = types
     result = "u32" if ka[0] == kb[0] == "u" else "s32"
+    if part is None:
+        return None
 
     def fn(a, b, c):
         total = c.astype(s64)
-        for k in range(4):
-            total = total + part(a, ka, k) * part(b, kb, k)
+        for k in range(count):
+            total = total + field(a, ka, 32 // count, k) * field(b, kb, 8, first + k)
         return total.astype(u32).view(DTYPES[result])
 
     return Op(fn, (ka, kb, result), (result,))
@@ -767,7 +790,7 @@ def fma64(a, b, c):
 @_op("fma")
 def _fma(op, mods, types):
     kind = types[0]
-    if kind in ("f16", "f16x2", "bf16", "bf16x2"):
+    if kind in HALVES:
         return _half(None, kind, mods, 3)
     mode = _one_of(mods, ROUNDINGS)
     if kind not in ("f32", "f64") or mode is None:
@@ -785,25 +808,91 @@ def _fma(op, mods, types):
     return _finish(fn, kind, mods, 3)
 
 
+def _exactly(fn: Callable, mode: str) -> Callable:
+    """`fn(values, mode)` on Python floats lane by lane: slow, for the roundings that nobody uses much.
+
+    It rounds to float64; rounding on to float32 in the same direction is rounding once.
+    """
+
+    def lanes(*args):
+        args = np.broadcast_arrays(*args)
+        out = np.empty(args[0].shape, f64)
+        for i in np.ndindex(out.shape):
+            out[i] = fn(*(float(a[i]) for a in args))
+        return out[()] if args[0].dtype == f64 else _directed(out, f64(0), mode)
+
+    return lanes
+
+
+def _directed_quotient(mode: str) -> Callable:
+    def quotient(x, y):
+        if not (math.isfinite(x) and math.isfinite(y)) or x == 0 or y == 0:
+            return np.divide(f64(x), f64(y))
+        return _round_fraction(Fraction(x) / Fraction(y), mode)
+
+    return _exactly(quotient, mode)
+
+
+def _directed_root(mode: str) -> Callable:
+    def root(x):
+        if not math.isfinite(x) or x <= 0:
+            return np.sqrt(f64(x))
+        near = math.sqrt(x)
+        error = Fraction(near) ** 2 - Fraction(x)
+        if error > 0 and mode != "rp":
+            return math.nextafter(near, 0)
+        return math.nextafter(near, math.inf) if error < 0 and mode == "rp" else near
+
+    return _exactly(root, mode)
+
+
 def _in_double(fn: Callable) -> Callable:
     return lambda a: fn(a.astype(f64)).astype(a.dtype)
+
+
+def _high_word(fn: Callable) -> Callable:
+    """What reads and writes only the upper half of a float64, and has a NaN of its own."""
+    high = u64(0xFFFFFFFF00000000)
+
+    def flush(x):
+        return pick(np.abs(x) < np.finfo(f64).tiny, np.copysign(f64(0), x), x)
+
+    def wrapped(a):
+        r = flush(fn(flush((a.view(u64) & high).view(f64))))
+        return pick(np.isnan(r), u64(0x7FFFFFFF00000000), r.view(u64) & high).view(f64)
+
+    return wrapped
 
 
 @_op("rcp", "sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh")
 def _unary(op, mods, types):
     kind = types[0]
-    exact = _one_of(mods, ("rn", "approx"))
-    if kind not in ("f32", "f64") or exact is None or (exact == "rn" and op not in ("rcp", "sqrt")):
+    mode = _one_of(mods, (*ROUNDINGS, "approx"))
+    if mode is None or (mode != "approx" and op not in ("rcp", "sqrt")):
         return None
-    if op == "rcp":
-        return _finish(lambda a: a.dtype.type(1) / a, kind, mods, 1)
-    if op == "sqrt":
-        return _finish(np.sqrt, kind, mods, 1)
     fn = {
+        "rcp": lambda a: a.dtype.type(1) / a,
+        "sqrt": np.sqrt,
         "rsqrt": lambda a: 1 / np.sqrt(a),
         "ex2": np.exp2, "lg2": np.log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh,
     }[op]  # fmt: skip
-    return _finish(_in_double(fn), kind, mods, 1)
+    if kind in HALVES and op in ("ex2", "tanh"):
+        # The H200 approximates in float32 and cuts the rest off.
+        top = HALF_MAX[kind.removesuffix("x2")]
+
+        def near(a):
+            r = fn(a.astype(f64)).astype(f32)
+            return pick(r > top, f32(np.inf), r)
+
+        return _half(near, kind, mods, 1, mode="rz")
+    if kind not in ("f32", "f64"):
+        return None
+    if mode in DIRECTED:
+        quotient = _directed_quotient(mode)
+        return _finish(_directed_root(mode) if op == "sqrt" else lambda a: quotient(a.dtype.type(1), a), kind, mods, 1)
+    if kind == "f64" and mode == "approx" and _flag(mods, "ftz") and op in ("rcp", "rsqrt"):
+        return Op(_high_word(fn), (kind,), (kind,))
+    return _finish(fn if op in ("rcp", "sqrt") else _in_double(fn), kind, mods, 1)
 
 
 @_op("copysign")
@@ -837,13 +926,38 @@ def from_half(bits, kind: str):
     return (bits.astype(u32) << u32(16)).view(f32)
 
 
-def to_half(x, kind: str):
-    """float32 (or, for f16, float64) to f16 or bf16 bits, to nearest even."""
+NAN16 = u16(0x7FFF)
+NAN16_OF_F64 = {"f16": u16(0x7E00), "bf16": u16(0x7FC0)}
+HALF_TINY = {"f16": f32(2.0**-14), "bf16": f32(2.0**-126)}
+HALF_MAX = {"f16": f32(65504), "bf16": f32(2.0**128 - 2.0**120)}
+
+
+def to_half(x, kind: str, mode: str = "rn"):
+    """float32 to f16 or bf16 bits; every NaN becomes the one that the hardware writes."""
     if kind == "f16":
-        return x.astype(f16).view(u16)
-    bits = x.view(u32)
-    rounded = (bits + u32(0x7FFF) + ((bits >> u32(16)) & u32(1))) >> u32(16)
-    return pick(np.isnan(x), u16(0x7FFF), rounded.astype(u16))
+        near = x.astype(f16).view(u16)
+    else:
+        bits = x.view(u32)
+        near = ((bits + u32(0x7FFF) + ((bits >> u32(16)) & u32(1))) >> u32(16)).astype(u16)
+    if mode != "rn":
+        # Half-precision numbers are sorted by their bits: one too far is one step back.
+        value = from_half(near, kind)
+        over, under = value > x, value < x
+        negative = x < 0
+        back = {"rz": pick(negative, under, over), "rm": over & ~negative, "rp": under & negative}[mode]
+        on = {"rz": back & False, "rm": over & negative, "rp": under & ~negative}[mode]
+        near = near - back.astype(u16) + on.astype(u16)
+    return pick(np.isnan(x), NAN16, near)
+
+
+def _flush_half(x, kind: str):
+    """Subnormal numbers of a half-precision type to zero, keeping the sign."""
+    return pick(np.abs(x) < HALF_TINY[kind], np.copysign(f32(0), x), x)
+
+
+def _relu(x):
+    """Negative numbers, -0 too, become +0; NaN stays."""
+    return pick(x <= 0, x.dtype.type(0), x)
 
 
 def _odd32(x):
@@ -856,23 +970,28 @@ def _odd32(x):
     return pick(fix, bits + step, bits).view(f32)
 
 
-def _half(fn: Callable | None, kind: str, mods: set[str], count: int) -> Op:
-    """A half-precision operation in float32, where one rounding more does no harm, or an fma."""
+def _half(fn: Callable | None, kind: str, mods: set[str], count: int, mode: str = "rn") -> Op:
+    """A half-precision operation in float32, where one rounding more does no harm, or (fn None) an fma."""
     _one_of(mods, ("rn",))
-    relu, sat = _flag(mods, "relu"), _flag(mods, "sat")
+    relu, sat, ftz = _flag(mods, "relu"), _flag(mods, "sat"), _flag(mods, "ftz")
     base = kind.removesuffix("x2")
 
     def one(*args):
+        args = [from_half(x, base) for x in args]
+        if ftz:
+            args = [_flush_half(x, base) for x in args]
         if fn is None:
-            a, b, c = (from_half(x, base).astype(f64) for x in args)
+            a, b, c = (x.astype(f64) for x in args)
             r = _odd32(_odd(*two_sum(a * b, c)))
         else:
-            r = fn(*(from_half(x, base) for x in args))
+            r = fn(*args)
+        if ftz:
+            r = _flush_half(r, base)
         if sat:
             r = _saturate(r)
         if relu:
-            r = pick(r < 0, f32(0), r)
-        return to_half(r, base)
+            r = _relu(r)
+        return to_half(r, base, mode)
 
     if kind == base:
         return Op(one, (kind,) * count, (kind,))
@@ -901,7 +1020,12 @@ def _nan(a, b):
     return np.isnan(a) | np.isnan(b)
 
 
-def _comparison(mods: set[str], kind: str) -> Callable | None:
+def _comparison(mods: set[str], kind: str, upper: bool = False) -> Callable | None:
+    """The test that the modifiers name; for a pair of halves that of the lower or the upper ones."""
+    if kind in ("f16x2", "bf16x2"):
+        inner = _comparison(mods, kind[:-2])
+        shift = u32(16 if upper else 0)
+        return inner and (lambda a, b: inner((a >> shift).astype(u16), (b >> shift).astype(u16)))
     if kind in ("f32", "f64", "f16", "bf16"):
         names = [*_COMPARE, *(n + "u" for n in _COMPARE), "num", "nan"]
         name = _one_of(mods, names)
@@ -922,7 +1046,8 @@ def _comparison(mods: set[str], kind: str) -> Callable | None:
             fn = lambda a, b: ordered(a, b) | _nan(a, b)  # noqa: E731
         ftz = _flag(mods, "ftz")
         if kind in ("f16", "bf16"):
-            return lambda a, b: fn(from_half(a, kind), from_half(b, kind))
+            flush = (lambda x: _flush_half(x, kind)) if ftz else (lambda x: x)
+            return lambda a, b: fn(flush(from_half(a, kind)), flush(from_half(b, kind)))
         if ftz:
             return lambda a, b: fn(_flush(a), _flush(b))
         return fn
@@ -949,33 +1074,38 @@ def _setp(op, mods, types):
 
 
 def setp_second(mods: tuple[str, ...], types: tuple[str, ...]) -> Op:
-    """The second destination of `setp p|q`: the comparison negated, then combined."""
+    """The second destination of `setp p|q`: the comparison negated (of halves: of the upper ones), then combined."""
     left = set(mods)
-    compare = _comparison(left, types[0])
+    kind = types[0]
+    compare = _comparison(left, kind, upper=True)
+    test = compare if kind in HALVES else (lambda a, b: ~compare(a, b))
     combine = _COMBINE.get(_one_of(left, ("and", "or", "xor")))
     if combine is None:
-        return Op(lambda a, b: ~compare(a, b), types[:1] * 2, ("pred",))
-    return Op(
-        lambda a, b, c: combine(~compare(a, b), c), (types[0], types[0], "pred"), ("pred",)
-    )
+        return Op(test, (kind, kind), ("pred",))
+    return Op(lambda a, b, c: combine(test(a, b), c), (kind, kind, "pred"), ("pred",))
 
 
 @_op("set")
 def _set(op, mods, types):
     dst, kind = types
-    compare = _comparison(mods, kind)
+    compare, upper = _comparison(set(mods), kind), _comparison(mods, kind, upper=True)
     combine = _COMBINE.get(_one_of(mods, ("and", "or", "xor")))
-    values = {
-        "u32": (u32(0xFFFFFFFF), u32(0)), "s32": (s32(-1), s32(0)), "f32": (f32(1), f32(0)),
-        "f16": (u16(0x3C00), u16(0)), "bf16": (u16(0x3F80), u16(0)),
-    }  # fmt: skip
-    if compare is None or dst not in values:
+    pair = kind in ("f16x2", "bf16x2")
+    one = {"f16": 0x3C00, "bf16": 0x3F80}.get(dst.removesuffix("x2"), 0xFFFF)
+    if pair:
+        yes, no = u32(one), u32(0)
+    else:
+        yes, no = {
+            "u32": (u32(0xFFFFFFFF), u32(0)), "s32": (s32(-1), s32(0)), "f32": (f32(1), f32(0)),
+            "u16": (u16(one), u16(0)), "s16": (s16(-1), s16(0)), "f16": (u16(one), u16(0)), "bf16": (u16(one), u16(0)),
+        }[dst]  # fmt: skip
+    if compare is None:
         return None
-    yes, no = values[dst]
 
     def fn(a, b, c=None):
-        p = compare(a, b)
-        return pick(p if combine is None else combine(p, c), yes, no)
+        tests = [compare(a, b), upper(a, b)] if pair else [compare(a, b)]
+        low, *high = (pick(t if combine is None else combine(t, c), yes, no) for t in tests)
+        return (low | (high[0] << u32(16))).view(DTYPES[dst]) if pair else low
 
     return Op(fn, (kind, kind) if combine is None else (kind, kind, "pred"), (dst,))
 
@@ -1036,16 +1166,13 @@ def _cvt(op, mods, types):
     if len(types) != 2:
         return None
     dst, src = types
-    if dst in ("f16x2", "bf16x2") and src == "f32" and _one_of(mods, ("rn",)):
-        base, relu = dst[:-2], _flag(mods, "relu")
-
-        def pair(a, b):
-            if relu:
-                a, b = pick(a < 0, f32(0), a), pick(b < 0, f32(0), b)
-            high, low = to_half(a, base).astype(u32), to_half(b, base).astype(u32)
-            return (high << u32(16)) | low
-
-        return Op(pair, ("f32", "f32"), (dst,))
+    if dst in ("f16x2", "bf16x2"):
+        one = _float_to_float(dst[:-2], src, mods)
+        if one is None or src != "f32":
+            return None
+        return Op(lambda a, b: (one.fn(a).astype(u32) << u32(16)) | one.fn(b).astype(u32), (src, src), (dst,))
+    if dst == "tf32" and src == "f32":
+        return _to_tf32(mods)
     floats = ("f16", "bf16", "f32", "f64")
     if src in floats and dst in floats:
         return _float_to_float(dst, src, mods)
@@ -1081,9 +1208,7 @@ def _int_to_float(dst: str, src: str, mods: set[str]) -> Op | None:
     if mode is None:
         return None
     if dst in ("f16", "bf16"):
-        if mode != "rn":
-            return None
-        return Op(lambda a: to_half(_odd32(_odd(*_int_pair(a))), dst), (src,), (dst,))
+        return Op(lambda a: to_half(_odd32(_odd(*_int_pair(a))), dst, mode), (src,), (dst,))
     dtype = DTYPES[dst]
     if mode == "rn" or (dst == "f64" and _bits(src) < 64):
         fn = lambda a: a.astype(dtype)  # noqa: E731
@@ -1102,8 +1227,10 @@ def _float_to_float(dst: str, src: str, mods: set[str]) -> Op | None:
     whole = _one_of(mods, ("rni", "rzi", "rmi", "rpi"))
     mode = _one_of(mods, ROUNDINGS, "rn")
     ftz, sat, relu = _flag(mods, "ftz"), _flag(mods, "sat"), _flag(mods, "relu")
+    finite = _flag(mods, "satfinite")
     rint = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}.get(whole)
-    if mode != "rn" and (dst, src) != ("f32", "f64"):
+    half = dst in ("f16", "bf16")
+    if mode != "rn" and not half and (dst, src) != ("f32", "f64"):
         return None
 
     def fn(a):
@@ -1115,16 +1242,38 @@ def _float_to_float(dst: str, src: str, mods: set[str]) -> Op | None:
             a = rint(a)
         if dst in ("f32", "f64"):
             a = _directed(a, f64(0), mode) if mode != "rn" else a.astype(DTYPES[dst])
+        elif a.dtype == f64:
+            a = _odd32(a)
         if ftz and dst == "f32":
             a = _flush(a)
         if sat:
             a = _saturate(a)
         if relu:
-            a = pick(a < 0, a.dtype.type(0), a)
-        if dst == "f16":
-            return to_half(a, "f16")
-        if dst == "bf16":
-            return to_half(_odd32(a) if a.dtype == f64 else a, "bf16")
-        return a
+            a = _relu(a)
+        if not half:
+            return pick(np.isnan(a), NAN32, a) if src == "f16" and dst == "f32" else a
+        if finite:
+            a = pick(np.isnan(a), a, np.clip(a, -HALF_MAX[dst], HALF_MAX[dst]))
+        bits = to_half(a, dst, mode)
+        return pick(np.isnan(a), NAN16_OF_F64[dst], bits) if src == "f64" else bits
 
     return Op(fn, (src,), (dst,))
+
+
+def _to_tf32(mods: set[str]) -> Op | None:
+    """float32 with 10 bits of mantissa left, in a 32-bit register."""
+    mode = _one_of(mods, ("rna", "rn", "rz"))
+    relu, finite = _flag(mods, "relu"), _flag(mods, "satfinite")
+    if mode is None:
+        return None
+
+    def fn(a):
+        bits = (_relu(a) if relu else a).view(u32)
+        up = {"rna": u32(0x1000), "rn": u32(0xFFF) + ((bits >> u32(13)) & u32(1)), "rz": u32(0)}[mode]
+        r = (bits + up) & u32(0xFFFFE000)
+        if finite:
+            r = pick(r & u32(0x7FFFFFFF) == u32(0x7F800000), r - u32(0x2000), r)
+        nan = np.isnan(a) if mode != "rna" else False
+        return pick(nan, u32(0x7FFFE000), pick(np.isinf(a) & ~np.bool_(finite), bits, r))
+
+    return Op(fn, ("f32",), ("tf32",))

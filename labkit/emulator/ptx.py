@@ -17,6 +17,7 @@ SIZES = {
     "pred": 1, "b8": 1, "u8": 1, "s8": 1,
     "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2,
     "b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4,
+    "u16x2": 4, "s16x2": 4, "tf32": 4,
     "b64": 8, "u64": 8, "s64": 8, "f64": 8, "f32x2": 8,
     "b128": 16,
 }  # fmt: skip
@@ -174,6 +175,7 @@ class Program:
     local_size: int
     module: Module
     steps: list | None = field(default=None, repr=False)
+    provenance: object | None = field(default=None, repr=False)
 
     @property
     def param_size(self) -> int:
