@@ -131,8 +131,8 @@ WRONG = [
         "coalesced",
         ("        C[row, col] = acc", "        C[row, col] = acc\n        A[row, 0] = acc"),
         ("float *C, const float *A", "float *C, float *A"),
-        "input_changed",
-        r"A\[\d+, 0\] is an input",
+        "race",
+        r"A\[\d+, 0\], which thread .* (reads|writes) at line",
     ),
     Wrong(
         "barrier in a branch",

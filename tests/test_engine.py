@@ -540,6 +540,7 @@ def test_pointers_to_several_arrays_in_one_instruction() -> None:
         int* p = t % 3 ? a : b;
         out[t] = p[t];
         if (t % 5) p[t] = t;
+        __syncthreads();
         atomicAdd(p, 1);
         out[40 + t] = atomicAdd(p + 1, 2) >= 0;
     }"""

@@ -189,7 +189,7 @@ def test_missing_barriers_are_races() -> None:
         np.testing.assert_array_equal(B, A[:, ::-1])
 
 
-RACE = """extern "C" __global__ void k(int* a) {
+RACE = """extern "C" __global__ void k(int* a) { a += 64 * blockIdx.x;
     __shared__ int s[64];
     int t = threadIdx.x;
     s[t] = t;
@@ -229,11 +229,11 @@ RACE = """extern "C" __global__ void k(int* a) {
 def test_races(body: str, races: bool) -> None:
     source = RACE.replace("BODY", body)
     if races:
-        fault = fault_of(source, 2, 64, ints(64))
+        fault = fault_of(source, 2, 64, ints(128))
         assert fault.kind == "race" and fault.line == 6, str(fault)
         assert fault.array == "s" and fault.index is not None
     else:
-        run_cuda(source, 2, 64, ints(64))
+        run_cuda(source, 2, 64, ints(128))
 
 
 def test_race_names_both_threads_and_the_element() -> None:
@@ -312,20 +312,20 @@ def test_every_block_writes_its_own_shared_memory() -> None:
 
 
 def test_barrier_in_a_branch() -> None:
-    source = """extern "C" __global__ void k(int* a) {
+    source = """extern "C" __global__ void k(int* a) { a += 256 * blockIdx.x;
     if (threadIdx.x < 128) {
         a[threadIdx.x] = 1;
         __syncthreads();
         a[threadIdx.x] += 1;
     }
-    a[threadIdx.x] += a[0];
+    a[threadIdx.x] += 1;
     __syncthreads();
     a[threadIdx.x] = 0;
 }"""
-    fault = fault_of(source, 2, 256, ints(256))
+    fault = fault_of(source, 2, 256, ints(512))
     assert (fault.kind, fault.line, fault.other_line) == ("barrier", 4, 8)
     assert "128 of 256 threads of block (0, 0, 0)" in str(fault) and "128 wait at line 8" in str(fault)
-    run_cuda(source, 2, 128, ints(256))
+    run_cuda(source, 2, 128, ints(512))
 
 
 def test_barrier_after_an_early_exit() -> None:

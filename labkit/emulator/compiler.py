@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.emulator import ops
+from labkit.emulator.converge import meeting
 from labkit.emulator.copies import WORD, full_words
 from labkit.emulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 from labkit.emulator.ops import DTYPES, Unsupported, pick
@@ -65,7 +66,7 @@ class Place:
     """Where the threads of an access point: elements `index` of `view`, or `parts` of several."""
 
     __slots__ = (
-        "address", "mask", "space", "view", "index", "parts", "granules", "initialized", "_active",
+        "address", "mask", "space", "view", "index", "parts", "granules", "initialized", "watched", "_active",
     )  # fmt: skip
 
     def __init__(
@@ -85,6 +86,7 @@ class Place:
         self.parts = parts
         self.granules = None
         self.initialized = False
+        self.watched = None
         self._active = None
 
     @property
@@ -573,8 +575,20 @@ class Compiler:
     def nothing(self, i: Instruction) -> Callable:
         return lambda m, mask: None
 
-    op_membar = op_fence = op_nanosleep = op_prefetch = op_prefetchu = op_discard = nothing
+    op_nanosleep = op_prefetch = op_prefetchu = op_discard = nothing
     op_pmevent = op_applypriority = op_griddepcontrol = nothing
+
+    def op_fence(self, i: Instruction) -> Callable:
+        if "cta" in i.mods:
+            return self.nothing(i)
+
+        def step(m: Machine, mask: Mask) -> None:
+            if m.globals is not None:
+                m.globals.fence(mask)
+
+        return step
+
+    op_membar = op_fence
 
     # ---- barriers
 
@@ -582,7 +596,8 @@ class Compiler:
         pc = i.index
         mods = set(i.mods) - {"aligned", "cta"}
         if "warp" in mods:
-            return lambda m, mask: m.sync_warp(mask)
+            members = self.source(i.operands[0], "b32")
+            return lambda m, mask: m.held.sync_warp(pc, mask, members)
         red = "red" in mods
         operands = list(i.operands[1:] if red else i.operands)
         if red:
@@ -632,6 +647,8 @@ class Compiler:
         reads = [self.source(i.operands[1], "b32"), *(self.source(o, "u32")
                                                       for o in i.operands[2:4])]  # fmt: skip
         writes = [self.destination(targets[0], "b32"), self.destination(targets[1], "pred")]
+        members = self.source(i.operands[4], "b32")
+        pc = i.index
 
         def step(m: Machine, mask: Mask) -> None:
             n = m.chunk.lanes
@@ -654,6 +671,8 @@ class Compiler:
                 }[mode]
                 inside = j <= last
             j = np.where(inside, j, lane) & 31
+            if m.sanitize and mask.lanes is not None:
+                m.held.sources(pc, mask, mode, j)
             values = np.take_along_axis(a, j, axis=1).ravel()
             for write, value in zip(writes, (values, inside), strict=True):
                 if write is not None:
@@ -662,7 +681,7 @@ class Compiler:
                         value)  # fmt: skip
                     m.set(slot, value if put is None else put(value), mask)
 
-        return step
+        return meeting(pc, members, step)
 
     def op_vote(self, i: Instruction) -> Callable:
         how = next((k for k in ("all", "any", "uni", "ballot") if k in i.mods), None)
@@ -689,7 +708,7 @@ class Compiler:
                 result = (yes == everyone) | (yes == 0)
             m.put(target, np.repeat(result, 32), mask)
 
-        return step
+        return meeting(i.index, members, step)
 
     def op_activemask(self, i: Instruction) -> Callable:
         target = self.destination(i.operands[0], "b32")
@@ -718,7 +737,7 @@ class Compiler:
                 m.put(writes[1], whole, mask)
             m.put(writes[0], same, mask)
 
-        return step
+        return meeting(i.index, members, step)
 
     def op_redux(self, i: Instruction) -> Callable:
         ufunc = next((_REDUCE[k] for k in i.mods if k in _REDUCE), None)
@@ -740,7 +759,7 @@ class Compiler:
                 a = np.where(inside, a, first[:, None])
             m.put(target, np.repeat(ufunc.reduce(a, axis=1, dtype=a.dtype), 32), mask)
 
-        return step
+        return meeting(i.index, members, step)
 
     def op_elect(self, i: Instruction) -> Callable:
         target = i.operands[0]
@@ -780,8 +799,13 @@ class Compiler:
 
         def step(m: Machine, mask: Mask) -> None:
             place = m.place(access, m.address(pc, slot, offset), mask)
-            if m.shadow is not None and place.space == "shared":
-                m.watch_read(access, place)
+            if m.sanitize and not quiet:
+                if place.space == "shared":
+                    m.watch_read(access, place)
+                elif place.space == "global" and place.watched != ():
+                    m.globals.read(access, place)
+                elif place.space == "local":
+                    m.local_watch.read(access, place)
             if m.watch and not quiet:
                 m.report(access, place, mask)
             view, index = place.view, place.index
@@ -813,6 +837,7 @@ class Compiler:
         access, slot, offset = self.access(i, "st", i.operands[0], len(items))
         reads = [self.source(v, i.type) for v in items]
         pc = i.index
+        fences = "release" in i.mods
 
         def step(m: Machine, mask: Mask) -> None:
             place = m.place(access, m.address(pc, slot, offset), mask)
@@ -824,6 +849,12 @@ class Compiler:
                 if mask.lanes is not None and isinstance(v, np.ndarray):
                     v = v[mask.index]
                 values.append(v)
+            if m.sanitize and place.space == "global":
+                if fences:
+                    m.globals.fence(mask)
+                m.globals.write(access, place, values)
+            elif m.sanitize and place.space == "local":
+                m.local_watch.write(access, place)
             if place.view is None:
                 m.scatter(access, place, values)
                 return
@@ -891,6 +922,8 @@ class Compiler:
                     if not whole:
                         place = m.place(word, at + s64(WORD * k), some)
                     j = k if whole else 0
+                    if m.sanitize and k == j:
+                        m.globals.read(source if whole else word, place)
                     one = m.gather(word, place, j) if place.view is None else place.view[place.index + j]
                     got[k] = np.where(some.where, one, u32(0)) & full_words(size, sizes, k)
                 if m.watch:
@@ -931,6 +964,7 @@ class Compiler:
         reads = [[self.source(v, kind) for v in element] for element in zip(*values, strict=True)]
         writes = [self.destination(t, kind) for t in targets] if used else []
         pc = i.index
+        fences = bool({"release", "acq_rel"} & set(i.mods))
 
         def step(m: Machine, mask: Mask) -> None:
             place = m.place(access, m.address(pc, slot, offset), mask)
@@ -939,6 +973,10 @@ class Compiler:
             if m.shadow is not None and place.space == "shared":
                 m.watch_written(access, place)
                 m.watch_write(access, place, None, [], atomic=True)
+            if m.sanitize and place.space == "global":
+                if fences:
+                    m.globals.fence(mask)
+                m.globals.write(access, place, None)
             for k, element in enumerate(reads):
                 args = []
                 for s, get in element:

@@ -9,13 +9,17 @@ Threads that wait elsewhere keep their values only in the registers that they st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from labkit.emulator.compiler import Access, Compiler, Place, atomic
+from labkit.emulator.converge import Held
 from labkit.emulator.copies import Copies
+from labkit.emulator.declared import declared, language, plain_name, spell
 from labkit.emulator.faults import KernelFault
+from labkit.emulator.global_races import LocalWatch, Watch
 from labkit.emulator.launch import Launch, Pointer
 from labkit.emulator.memory import (
     LOCAL_WINDOW,
@@ -27,6 +31,7 @@ from labkit.emulator.memory import (
 from labkit.emulator.ops import DTYPES
 from labkit.emulator.ptx import Program, Sym, Variable, parse
 from labkit.emulator.races import Conflict, Shadow
+from labkit.emulator.schedules import Delay, delayed
 
 END = 1 << 60
 # Steps after which a group that others wait for gives way, and how long each then runs.
@@ -44,6 +49,7 @@ class Emulation:
 
     `max_steps` bounds the instructions of one chunk of blocks; beyond it the launch ends with a
     KernelFault of kind "no_progress". `chunk_threads` is about how many threads run at a time.
+    `delay` makes some threads late at one instruction, where the order of threads shall be another.
     """
 
     def __init__(
@@ -54,12 +60,14 @@ class Emulation:
         trace: object | None = None,
         max_steps: int = 5_000_000,
         chunk_threads: int = 16_384,
+        delay: Delay | None = None,
     ) -> None:
         self.sanitize = sanitize
         self.counters = counters
         self.trace = trace
         self.max_steps = max_steps
         self.chunk_threads = chunk_threads
+        self.delay = delay
         self.memory = Memory()
         self._symbols: dict[tuple[int, str], int] = {}
 
@@ -84,7 +92,7 @@ class Emulation:
                 dtype = "f4" if variable.type == "f32" else "f8"
             data = np.zeros(variable.size, np.uint8)
             number = self.memory.add(
-                data, name=_pretty(variable.name), dtype=dtype, shape=(variable.count,), symbol=True
+                data, name=plain_name(variable.name), dtype=dtype, shape=(variable.count,), symbol=True
             )
             self._symbols[key] = self.memory.buffers[number].base
             if variable.data is not None:
@@ -96,17 +104,6 @@ class Emulation:
                 address = self.symbol(program, target) + addend
                 data[at : at + 8] = np.frombuffer(address.to_bytes(8, "little"), np.uint8)
         return self._symbols[key]
-
-
-def _pretty(name: str) -> str:
-    """A variable's name as its author wrote it (`_ZZ1kE4tile` is `tile`)."""
-    name = name.split("@")[0]
-    if name.startswith("_Z"):
-        for at in range(len(name) - 1, 1, -1):
-            digits = name[2:at].rpartition("E")[2]
-            if digits.isdigit() and int(digits) == len(name) - at:
-                return name[at:]
-    return name
 
 
 # ---------------------------------------------------------------------------- threads
@@ -161,12 +158,16 @@ class Machine:
             program.steps = Compiler(program).run()
         self.code = program.steps
         self.steps = self.code.steps
+        if emulation.delay is not None and emulation.delay.entry == program.name:
+            self.steps = delayed(self.steps, emulation.delay)
+        self.language = language(program)
         self.params = self._params()
         self.shared_bytes = program.shared_size + launch.shared
         self.shared_stride = -(-max(self.shared_bytes, 1) // 16) * 16
         self.local_stride = -(-max(program.local_size, 1) // 16) * 16
         self.registers = self._registers()
         self.watch = self.counters is not None or self.trace is not None
+        self.globals = Watch(self) if self.sanitize else None
 
     # ---- set-up
 
@@ -180,7 +181,7 @@ class Machine:
             file, line, inner = instruction.file, instruction.line, instruction.inner
         return KernelFault(
             kind, message, mend,
-            kernel=self.program.kernel, file=file, line=line, inner=inner, **where,
+            kernel=self.program.kernel, file=file, line=line, inner=inner, entry=self.program.name, pc=pc, **where,
         )  # fmt: skip
 
     def _params(self) -> np.ndarray:
@@ -289,6 +290,7 @@ class Machine:
         self.R = list(self.registers)
         self.taken = 0
         self.copies = Copies(n)
+        self.held = Held(self)
         block = np.repeat(np.arange(chunk.blocks), chunk.stride)
         single = chunk.blocks == 1
         self.block_of = block
@@ -306,6 +308,9 @@ class Machine:
             self.shadow = Shadow(
                 len(self.shared), self.code.granule, n, chunk.valid
             )
+        if self.globals is not None:
+            self.globals.start(chunk.first_block, chunk.stride, n)
+        self.local_watch = LocalWatch(self) if self.sanitize and self.local is not None else None
         self._specials(chunk, block)
 
     def _specials(self, chunk: Chunk, block: np.ndarray) -> None:
@@ -421,6 +426,7 @@ class Machine:
             elif since > patience:
                 # One group may spin for what another has yet to do: give each a turn.
                 since = 0
+                self.held.late_ones_go()
                 if self.pending:
                     patience = QUANTUM
                     pc, mask, fair = self.other_group(pc, mask)
@@ -448,6 +454,8 @@ class Machine:
         live_in = self.code.live_in
         for pc in self.pending:
             needed |= live_in[pc]
+        for pc in self.held.masks:
+            needed |= live_in[pc]
         for pc in self.waiting:
             needed |= live_in[pc + 1] if pc + 1 < len(live_in) else 0
         self.needed = needed
@@ -459,10 +467,13 @@ class Machine:
     def next_group(self) -> tuple[int, Mask] | None:
         """The group with the smallest program counter, or None when the chunk has ended."""
         while not self.pending:
-            if not self.waiting:
+            if self.held.masks:
+                self.held.let_go()
+            elif not self.waiting:
                 self.confirm()
                 return None
-            self.stuck()
+            else:
+                self.stuck()
         pc = min(self.pending)
         mask = self.pending.pop(pc)
         self.refresh()
@@ -532,9 +543,11 @@ class Machine:
 
     def sync(self, mask: Mask) -> None:
         """Order the shared accesses of these lanes."""
+        lanes = None if mask is self.live or mask is self.full else mask.lanes
         if self.shadow is not None:
-            whole = mask is self.live or mask is self.full
-            self.shadow.sync(None if whole else mask.lanes)
+            self.shadow.sync(lanes)
+        if self.globals is not None:
+            self.globals.sync(lanes)
 
     def per_block(self, mask: Mask) -> np.ndarray:
         """Threads of the mask in each block."""
@@ -546,6 +559,8 @@ class Machine:
         """`bar.warp.sync`: orders what these lanes have done."""
         if self.shadow is not None:
             self.shadow.sync_warp(mask.where)
+        if self.globals is not None:
+            self.globals.sync_warp(mask.where)
 
     def split(self, pc: int, mask: Mask, value: np.ndarray) -> int:
         """Come here again in groups for which `value` is the same."""
@@ -891,34 +906,39 @@ class Machine:
             pc=access.pc,
             address=offset,
             array=name or space,
-            index=(index,) if name else None,
+            index=index if name else None,
             **who,
         )
 
     def variable(
         self, space: str, offset: int, element: int
-    ) -> tuple[str | None, int, str, str]:
+    ) -> tuple[str | None, tuple[int, ...], str, str]:
         """The shared or local array at an offset: its name (None if in none), the index, and
         both in words: which element it is and how far the array goes."""
         table = {"shared": self.program.shared, "local": self.program.local}.get(space, {})
-        placed = list(table.values())
-        before = [(at, k) for k, (_, at) in enumerate(placed) if at <= max(offset, 0)]
+        placed = list(table.items())
+        before = [(at, k) for k, (_, (_, at)) in enumerate(placed) if at <= max(offset, 0)]
         if not before:
-            return None, 0, "", ""
+            return None, (), "", ""
         at, k = max(before)
-        variable = placed[k][0]
+        key, (variable, _) = placed[k]
         size = variable.size or self.launch.shared
         if offset >= at + size > at and k + 1 < len(placed):
-            return None, 0, "", ""
+            return None, (), "", ""
         index, count = (offset - at) // element, size // element
-        name = _pretty(variable.name)
-        if name.startswith(("_cudapy_smem", "__local_depot")):
+        known = declared(self.program, space).get(key)
+        if known is None:
             # Arrays that the author's source gives no name in the PTX.
             name = f"the {space} array"
             if len(placed) > 1:
                 name = f"{space} array {k + 1} of {len(placed)}"
-            return name, index, f"element {index} of {name}", f"which has {count}"
-        return name, index, f"{name}[{index}]", f"outside {name}[{count}]"
+            return name, (index,), f"element {index} of {name}", f"which has {count}"
+        if math.prod(known.shape) == count and known.shape:
+            where, extent = known.index(index), known.shape
+        else:
+            where, extent = (index,), (count,)
+        outside = spell(self.program, known.name, extent)
+        return known.name, where, spell(self.program, known.name, where), f"outside {outside}"
 
     def _misaligned(
         self, access: Access, space: str, active: object, mask: Mask
@@ -1075,16 +1095,18 @@ class Machine:
             self.found(access, conflict)
 
     def found(self, access: Access, conflict: Conflict) -> None:
+        self.raise_race(self._race(access, conflict), conflict.lane)
+
+    def raise_race(self, fault: KernelFault, lane: int) -> None:
         """A race. Put off while its block waits at a barrier that some threads may have missed."""
-        fault = self._race(access, conflict)
-        block = conflict.lane // self.chunk.stride
+        block = lane // self.chunk.stride
         inside = slice(block * self.chunk.stride, (block + 1) * self.chunk.stride)
         if not any(group.where[inside].any() for group in self.waiting.values()):
             raise fault
         if self.deferred is None:
             self.deferred = (block, fault)
 
-    def _spot(self, access: Access, granule: int) -> tuple[str, str | None, int]:
+    def _spot(self, access: Access, granule: int) -> tuple[str, str | None, tuple[int, ...]]:
         offset = granule * self.shadow.granule % self.shared_stride
         name, index, spot, _ = self.variable("shared", offset, access.element)
         return spot if name else f"byte {offset} of shared memory", name, index
@@ -1100,7 +1122,7 @@ class Machine:
             pc=access.pc,
             address=granule * self.shadow.granule % self.shared_stride,
             array=name or "shared",
-            index=(index,),
+            index=index,
             **who,
         )
 
@@ -1109,16 +1131,7 @@ class Machine:
         who = self.who(conflict.lane)
         other = self.who(conflict.other)
         line = self.program.instructions[conflict.other_pc].line
-        mine = self.program.instructions[access.pc].line
-        between = f"between line {line} and line {mine}"
-        if line is not None and mine is not None and line > mine:
-            between = f"after line {line}, before the next turn of the loop reaches line {mine}"
-        if conflict.other_pc == access.pc:
-            mend = "Let one thread write it, or use an atomic."
-        elif conflict.lane // 32 == conflict.other // 32:
-            mend = f"Put a __syncwarp() or a block barrier {between}."
-        else:
-            mend = f"Put a barrier (syncthreads) {between}."
+        mend = self.barrier_mend(access.pc, conflict.other_pc, conflict.lane, conflict.other)
         return self.fault(
             "race",
             f"thread {who['thread']} of block {who['block']} {conflict.kind} {where}, which thread"
@@ -1126,11 +1139,31 @@ class Machine:
             mend,
             pc=access.pc,
             other_line=line,
+            other_pc=conflict.other_pc,
+            other_thread=other["thread"],
+            other_block=other["block"],
             address=conflict.granule * self.shadow.granule % self.shared_stride,
             array=name or "shared",
-            index=(index,),
+            index=index,
             **who,
         )
+
+    def barrier_mend(self, pc: int, other_pc: int, lane: int, other: int) -> str:
+        """What to do about two accesses of one block, the other one the earlier."""
+        numba = self.language == "numba"
+        line = self.program.instructions[other_pc].line
+        mine = self.program.instructions[pc].line
+        between = f"between line {line} and line {mine}"
+        if line is not None and mine is not None and line > mine:
+            between = f"after line {line}, before the next turn of the loop reaches line {mine}"
+        block = "cuda.syncthreads()" if numba else "__syncthreads()"
+        if other_pc == pc:
+            return "Let one thread write it, or use an atomic."
+        mend = f"Put a barrier, {block}, {between}"
+        if lane // 32 == other // 32:
+            warp = "cuda.syncwarp()" if numba else "__syncwarp()"
+            return f"{mend}; {warp} is enough only where all threads that share elements are of one warp, as these two."
+        return f"{mend}."
 
     def report(self, access: Access, place: Place, mask: Mask) -> None:
         """Tell counters and trace of an access."""

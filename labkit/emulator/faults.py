@@ -10,6 +10,7 @@ KINDS = (
     "race",
     "uninitialized",
     "barrier",
+    "shuffle",
     "no_progress",
     "trap",
     "launch",
@@ -22,7 +23,8 @@ class KernelFault(LabkitError):
 
     `message` is the cause and `mend` what to do, one sentence each. `line` is the kernel's own
     source line; `inner` is the (file, line) inside an inlined function, where there is one.
-    `address` is a byte address (global) or an offset (shared, local).
+    `address` is a byte address (global) or an offset (shared, local). Of a race, `other_line`, `other_thread` and
+    `other_block` tell of the earlier access; `entry`, `pc` and `other_pc` name the instructions.
     """
 
     def __init__(
@@ -41,6 +43,11 @@ class KernelFault(LabkitError):
         address: int | None = None,
         array: str | None = None,
         index: tuple[int, ...] | None = None,
+        entry: str | None = None,
+        pc: int | None = None,
+        other_pc: int | None = None,
+        other_thread: tuple[int, int, int] | None = None,
+        other_block: tuple[int, int, int] | None = None,
     ) -> None:
         super().__init__(message)
         self.kind = kind
@@ -56,6 +63,11 @@ class KernelFault(LabkitError):
         self.address = address
         self.array = array
         self.index = index
+        self.entry = entry
+        self.pc = pc
+        self.other_pc = other_pc
+        self.other_thread = other_thread
+        self.other_block = other_block
 
     def __str__(self) -> str:
         where = self.kernel or "kernel"

@@ -29,7 +29,8 @@ def itemsize(dtype: str) -> int:
 class Buffer:
     """One array on the device; `data` is its bytes (uint8, one dimension), `strides` in elements.
 
-    `symbol` is True for a module's own `.global` and `.const` variables.
+    `symbol` is True for a module's own `.global` and `.const` variables. `initialized` is None, or a buffer of as
+    many bytes at the same address, 1 where something has been written.
     """
 
     data: np.ndarray
@@ -39,7 +40,13 @@ class Buffer:
     strides: tuple[int, ...]
     base: int
     symbol: bool = False
+    initialized: Buffer | None = field(default=None, repr=False)
     views: dict = field(default_factory=dict, repr=False)
+
+    def forget(self) -> None:
+        """Nothing has been written here yet: new memory."""
+        blank = np.zeros(len(self.data), np.uint8)
+        self.initialized = Buffer(blank, self.name, "u1", blank.shape, (1,), self.base)
 
     @property
     def label(self) -> str:
