@@ -9,6 +9,8 @@ from pathlib import Path
 from playwright.sync_api import sync_playwright
 
 import labkit as lk
+from labkit.bench import show_recorded
+from labkit.cliff import figures, find_recorded
 
 OUT = Path(__file__).parent / "pictures"
 STYLE = "<style>body{font:15px system-ui,sans-serif;margin:16px;width:940px}table{font-size:14px}</style>"
@@ -24,7 +26,11 @@ def pages() -> dict[str, str]:
         broken = Path(folder, "smem_tile.py")
         broken.write_text(tiled.source.replace("cuda.syncthreads()", "pass", 1))
         failed = tiled.load(broken).check()
+    cliff = figures(find_recorded(108))[1].update_layout(height=420)
+    timings = [t for t in show_recorded("gemm").timings if t.shape == gemm.bench_shape and t.cold]
     return {
+        "cliff": cliff.to_html(include_plotlyjs=True),
+        "ladder": lk.plots.ladder(timings).to_html(include_plotlyjs=True),
         "access_map": lk.plots.access_map(p_naive, "A").to_html(include_plotlyjs=True),
         "check": STYLE + failed._repr_html_() + tiled.check()._repr_html_(),
         "diff": STYLE + p_coalesced.diff(p_naive)._repr_html_(),

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -40,6 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,12 +76,12 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--mine", action="store_true", help="your kernels in place of the solutions")
     bench.add_argument("--warm", action="store_true", help="leave the inputs in the L2 cache")
     bench.add_argument("--recorded", action="store_true", help="show what was measured on other machines")
-    bench.add_argument("--record", type=Path, metavar="DIR", help="keep the raw samples under this folder")
+    _add_record(bench)
     bench.add_argument("--plot", type=Path, metavar="FILE.html", help="draw the ladder")
     bench.add_argument("--json", action="store_true", help="print JSON")
 
     ceilings = command("ceilings", _ceilings, "Measure the rates that this machine's GPU really reaches.")
-    ceilings.add_argument("--record", type=Path, metavar="DIR", help="keep the raw samples under this folder")
+    _add_record(ceilings)
     ceilings.add_argument("--json", action="store_true", help="print JSON")
 
     record = command("record", _record, "Keep profiles of a ladder's solutions, by Nsight Compute on this GPU.")
@@ -87,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
 
     fidelity = command("fidelity", _fidelity, "Compare the emulator's counters with Nsight Compute's.")
     fidelity.add_argument("problem", metavar="PROBLEM", help="such as gemm")
-    fidelity.add_argument("--record", type=Path, metavar="DIR", help="run ncu on this GPU and keep what it reads")
+    _add_record(fidelity)
 
     from labkit import cliff
 
@@ -108,6 +112,15 @@ def _add_rung(parser: argparse.ArgumentParser) -> None:
         "--solution", action="store_true", help="the kernel in solutions/ in place of yours"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_record(parser: argparse.ArgumentParser) -> None:
+    from labkit import recorded
+
+    parser.add_argument(
+        "--record", nargs="?", type=Path, const=recorded.FOLDER, metavar="DIR",
+        help="measure on this GPU, and keep the raw readings where labkit finds them (or under DIR)",
+    )  # fmt: skip
 
 
 def _rung_name(text: str) -> tuple[str, str]:

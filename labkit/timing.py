@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import json
 import statistics
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,7 @@ class Timing:
     baseline_ms: tuple[float, ...] = ()
     sm_clock_mhz: tuple[int, int] | None = None  # before and after
     throttle: str = ""  # reasons seen, in NVML's words
-    extra: dict[str, Any] = field(default_factory=dict)  # compile_s, peak_bytes ... of a bench
+    extra: dict[str, Any] = field(default_factory=dict)  # first_launch_s; of a bench check_s and peak_bytes too
 
     @property
     def median_ms(self) -> float:
@@ -150,6 +151,10 @@ def time_kernel(problem: Problem, kernel: Kernel, label: str, shape: dict[str, i
                 )
 
     bound: dict[str, float] | None = None
+    started = time.perf_counter()
+    run()
+    torch.cuda.synchronize()
+    first = time.perf_counter() - started  # compiles and loads what is not there yet
     with _tf32_off():
         samples, base_samples, clocks, throttle = _sample(run, theirs, renew, outputs, verify, cold)
     return Timing(
@@ -165,13 +170,12 @@ def time_kernel(problem: Problem, kernel: Kernel, label: str, shape: dict[str, i
         tuple(base_samples),
         clocks,
         throttle,
+        {"first_launch_s": round(first, 3)},
     )
 
 
 def _sample(run, theirs, renew, outputs, verify, cold):
     """Interleaved samples of the kernel and of the baseline, in ms."""
-    import time
-
     import torch
 
     flush = torch.empty(2 * torch.cuda.get_device_properties().L2_cache_size, dtype=torch.uint8, device="cuda")

@@ -49,6 +49,14 @@ def test_timing_is_measured_and_compared():
     assert timing.ratio < 1, "a kernel without tiles cannot outrun cuBLAS"
 
 
+def test_a_warm_cache_is_faster_and_says_so():
+    rung = lk.problem("gemm")["coalesced", "cuda"].solution
+    shape = {"M": 4, "N": 2048, "K": 2048}  # its time is that of reading B, 16 MB
+    cold, warm = rung.time(**shape), rung.time(cold=False, **shape)
+    assert warm.median_ms < cold.median_ms
+    assert "warm L2" in repr(warm) and "warm" not in repr(cold)
+
+
 def test_timing_refuses_a_wrong_result(tmp_path):
     text = lk.problem("gemm")["coalesced", "cuda"].solution.source
     file = tmp_path / "coalesced.cu"
