@@ -18,11 +18,14 @@ from labkit.problems import Problem
 if TYPE_CHECKING:
     import torch
 
+    from labkit.emulator.faults import KernelFault
+    from labkit.emulator.schedules import Delay
     from labkit.kernels import Kernel
 
 UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 SEEDS = (0, 1)  # the first shape runs with each of them, the others with the first
 MOST_FAILURES = 3
+WITNESS_STEPS = 500_000  # of a run that shall show what a race does
 GUARD_BYTES = 4096  # on each side of a tensor on the GPU; the emulator knows every address and needs none
 
 
@@ -31,7 +34,11 @@ class Failure:
     """One way in which a kernel was wrong.
 
     kind: value, unwritten, input_changed, guard, error (an exception of the kernel file), or the kind of the
-    emulator's fault: out_of_bounds, misaligned, race, uninitialized, barrier, no_progress, unsupported.
+    emulator's fault: out_of_bounds (of an array, or through a pointer to another one), misaligned, race (in shared or
+    global memory, within a block or between blocks), uninitialized (global, shared or local memory that nothing has
+    written), barrier, shuffle (a warp operation that names or reads lanes which are not there), no_progress, trap,
+    launch, unsupported.
+    schedule: of a race, an order of threads in which the result is wrong, and how; None where none was found.
     """
 
     kind: str
@@ -43,6 +50,7 @@ class Failure:
     got: float | None = None
     want: float | None = None
     line: int | None = None
+    schedule: str | None = None
 
     def __str__(self) -> str:
         dims = " ".join(f"{name}={value}" for name, value in self.shape.items())
@@ -129,7 +137,9 @@ def _run(
     try:
         _launch(kernel, outputs, inputs, device)
     except KernelFault as fault:
-        yield failure(fault.kind, str(fault), line=fault.line, index=fault.index)
+        schedule = _witness(problem, kernel, fresh, shape, fault) if fault.kind == "race" else None
+        message = f"{fault} {schedule}" if schedule else str(fault)
+        yield failure(fault.kind, message, line=fault.line, index=fault.index, schedule=schedule)
         return
     except LabkitError as error:
         yield failure("error", str(error), line=getattr(error, "line", None))
@@ -202,12 +212,37 @@ def tolerance(problem: Problem, inputs: dict[str, torch.Tensor]):
     return want, bound
 
 
+def _witness(problem: Problem, kernel: Kernel, inputs, shape: dict[str, int], race: KernelFault) -> str | None:
+    """An order of threads in which a race makes a result wrong, as a sentence; None where none is found."""
+    from labkit.emulator.schedules import delays
+
+    def results(delay: Delay | None) -> dict[str, torch.Tensor] | None:
+        outputs = {name: poison(tensor) for name, tensor in problem.make_outputs(shape).items()}
+        copies = {name: tensor.clone() for name, tensor in inputs.items()}
+        try:
+            _launch(kernel, outputs, copies, "emulator", sanitize=False, delay=delay, max_steps=WITNESS_STEPS)
+        except LabkitError:
+            return None
+        return outputs
+
+    wanted, allowed = tolerance(problem, inputs)
+    usual = results(None)
+    for delay in delays(race) if usual else ():
+        for name, got in (results(delay) or {}).items():
+            wrong = ~((got.double() - wanted[name]).abs() <= allowed[name]) & (_bits(got) != _bits(usual[name]))
+            index = _first(wrong)
+            if index is not None:
+                want = wanted[name][index]
+                return f"For example, {delay}, {_at(name, index)} is {got[index]:.6g} and not {want:.6g}."
+    return None
+
+
 def _named(problem: Problem, result) -> dict[str, torch.Tensor]:
     results = result if isinstance(result, tuple) else (result,)
     return dict(zip(problem.outputs, results, strict=True))
 
 
-def _launch(kernel: Kernel, outputs, inputs, device: str) -> None:
+def _launch(kernel: Kernel, outputs, inputs, device: str, **options: Any) -> None:
     out = tuple(outputs.values())
     out = out[0] if len(out) == 1 else out
     if device == "cuda":
@@ -219,7 +254,7 @@ def _launch(kernel: Kernel, outputs, inputs, device: str) -> None:
     from labkit.emulator import Emulation
     from labkit.kernels import emulating
 
-    with emulating(Emulation(), names={**outputs, **inputs}):
+    with emulating(Emulation(**options), names={**outputs, **inputs}, garbage=outputs.values()):
         kernel.launch(out, *inputs.values())
 
 

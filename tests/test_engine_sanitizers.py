@@ -243,10 +243,15 @@ def test_race_names_both_threads_and_the_element() -> None:
     a[threadIdx.x] = s[(threadIdx.x + 1) % 64];
 }"""
     fault = fault_of(source, 1, 64, np.zeros(64, np.float32))
-    assert (fault.line, fault.other_line, fault.index) == (4, 3, (1,))
+    # Two warps are named rather than two threads of one, for whom less than a block's barrier would do.
+    assert (fault.line, fault.other_line, fault.index) == (4, 3, (32,))
+    assert fault.mend == "Put a barrier, __syncthreads(), between line 3 and line 4."
+    source = source.replace("64", "32")
+    fault = fault_of(source, 1, 32, np.zeros(32, np.float32))
+    assert (fault.line, fault.other_line, fault.index, fault.other_thread) == (4, 3, (1,), (1, 0, 0))
     assert "thread (0, 0, 0)" in str(fault) and "thread (1, 0, 0) writes at line 3" in str(fault)
     assert "__syncwarp" in fault.mend
-    run_cuda(source.replace("(threadIdx.x + 1) % 64", "threadIdx.x"), 1, 64, np.zeros(64, np.float32))
+    run_cuda(source.replace("(threadIdx.x + 1) % 32", "threadIdx.x"), 1, 32, np.zeros(32, np.float32))
 
 
 def test_race_found_in_a_later_block_and_chunk() -> None:

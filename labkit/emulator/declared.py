@@ -31,7 +31,8 @@ class Declared:
 
 def language(program: Program) -> str:
     """`numba` or `cuda`: which language a kernel was written in."""
-    return "numba" if any("NumbaEnv" in name for name in program.module.variables) else "cuda"
+    source = "".join(linecache.getlines(program.file or ""))
+    return "numba" if re.search(rf"^\s*def {re.escape(program.kernel)}\(", source, re.M) else "cuda"
 
 
 def spell(program: Program, name: str, index: tuple[int, ...]) -> str:
@@ -70,8 +71,8 @@ def _of_numba(program: Program, space: str, source: list[str]) -> dict[str, Decl
         if (match := re.match(r"_cudapy_smem_(\d+)", name))
     )
     try:
-        tree = ast.parse("".join(source))
-    except SyntaxError:  # a notebook's cell with magics in it
+        tree = ast.parse("".join("\n" if line.startswith("%") else line for line in source))  # a cell's magics
+    except SyntaxError:
         return {}
     lines = [i.line for i in program.instructions if i.line]
     function = _function(tree, min(lines, default=1), max(lines, default=1))

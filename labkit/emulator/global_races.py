@@ -416,7 +416,8 @@ class Watch:
         return None
 
     def _clash(self, bad: np.ndarray, spot: Spot, other: np.ndarray, pcs: np.ndarray, kind: str) -> Clash:
-        k = int(np.argmax(bad))
+        at = np.flatnonzero(bad)
+        k = int(at[np.argmax((self.base + spot.lanes[at]) // 32 != other[at] // 32)])
         g = int(spot.granules[k])
         address = (spot.buffer.base & ~255) + (g << self.shift)
         return Clash(int(spot.lanes[k]), int(other[k]), int(pcs[g]), kind, address)

@@ -199,6 +199,7 @@ class Shadow:
         at = np.flatnonzero(bad)
         if not len(at):
             return None
-        k = at[0]
+        # Rather two threads of different warps, for whom nothing but a barrier will do.
+        k = at[np.argmax(lanes[at] // 32 != other[at] // 32)]
         g = int(granules[k])
         return Conflict(int(lanes[k]), int(other[k]), int(pcs[g]), kind, other_kind, g)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import linecache
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from labkit.emulator.declared import declared
 
 if TYPE_CHECKING:
     from labkit.emulator.launch import Launch
@@ -76,6 +76,16 @@ class Trace:
         self._memory = memory
         self._count: dict[int, int] = {}
 
+    def wants(self, pcs: list[int], mask: Any, chunk: Any) -> bool:
+        """Whether the traced warp is among the mask's and has yet to be seen at one of these instructions."""
+        if not 0 <= self._block - chunk.first_block < chunk.blocks or self.warp >= chunk.warps_per_block:
+            return False
+        if all(self._count.get(pc, 0) >= self.occurrences for pc in pcs):
+            return False
+        first = ((self._block - chunk.first_block) * chunk.warps_per_block + self.warp) * LANES
+        bits = chunk.valid if mask.bits is None else mask.bits
+        return bool(bits[first : first + LANES].any())
+
     def access(
         self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any
     ) -> None:
@@ -121,38 +131,13 @@ class Trace:
             return buffer.name, tuple(
                 buffer.index(a - buffer.base) if a >= 0 else None for a in addresses
             )
-        names = _shared_names(self._program)
+        names = declared(self._program, space)
         variables = self._program.shared if space == "shared" else self._program.local
         for variable, start in variables.values():
             if start <= inside[0] < start + max(variable.size, 1) or (
                 variable.dynamic and inside[0] >= start
             ):
-                return names.get(variable.name, variable.name), (None,) * LANES
+                known = names.get(variable.name)
+                return known.name if known else variable.name, (None,) * LANES
         return None, (None,) * LANES
 
-
-def _shared_names(program: Program) -> dict[str, str]:
-    """Shared arrays as their author calls them, by their names in the PTX.
-
-    NVRTC mangles `tile` of kernel k to `_ZZ1kE4tile`; numba numbers them `_cudapy_smem_1` and so on in
-    the order of their `cuda.shared.array` calls, whose left-hand sides stand in the source.
-    """
-    found, numbered = {}, []
-    for name in program.shared:
-        if mangled := re.match(r"_ZZ.*E(\d+)(\w+)$", name):
-            found[name] = mangled[2][-int(mangled[1]) :]
-        elif match := re.match(r"_cudapy_smem_(\d+)", name):
-            numbered.append((int(match[1]), name))
-    numbered.sort()
-    written = _written_names(program) if numbered else []
-    for k, (number, name) in enumerate(numbered):
-        found[name] = written[k] if len(written) == len(numbered) else f"shared{number}"
-    return found
-
-
-def _written_names(program: Program) -> list[str]:
-    lines = [i.line for i in program.instructions if i.line]
-    linecache.checkcache(program.file or "")
-    text = linecache.getlines(program.file or "")  # of a file, or of a notebook's cell
-    own = "".join(text[min(lines, default=1) - 1 : max(lines, default=0)])
-    return re.findall(r"^\s*(\w+)\s*=\s*(?:cuda\.)?shared\.array\(", own, re.M)

@@ -10,7 +10,7 @@ import base64
 import contextlib
 import json
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from labkit.kernels.errors import KernelError
 
 if TYPE_CHECKING:
     from labkit.emulator.engine import Emulation
+    from labkit.kernels.fresh import Fresh
 
 MAX_THREADS = 1024  # per block, on every GPU that the labs speak of
 MAX_SHARED = 227 * 1024  # dynamic shared memory per block on sm_90
@@ -138,9 +139,11 @@ _emulations: weakref.WeakKeyDictionary[Any, tuple[list, list]] = weakref.WeakKey
 
 
 class _Emulating(Session):
-    def __init__(self, emulation: Emulation, names: Mapping[str, Any] | None) -> None:
+    def __init__(self, emulation: Emulation, names: Mapping[str, Any] | None, fresh: Fresh | None = None) -> None:
         super().__init__(names)
         self.emulation = emulation
+        self.fresh = fresh
+        self._told: set[int] = set()
         # What earlier sessions placed on this emulation is where it was.
         self._placed, self._owners = _emulations.setdefault(emulation, ([], []))
 
@@ -163,6 +166,8 @@ class _Emulating(Session):
     def accept(self, record: Launch, cluster: tuple[int, int, int]) -> None:
         if cluster != (1, 1, 1):
             raise KernelError("The emulator does not run thread block clusters; run this kernel on a GPU.")
+        if self.fresh is not None:
+            self.fresh.mark(self.emulation.memory, self._placed, self._told)
         self.emulation.run(record)
 
 
@@ -179,13 +184,23 @@ def _entered(session: Session) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def emulating(emulation: Emulation, names: Mapping[str, Any] | None = None) -> Iterator[Emulation]:
+def emulating(
+    emulation: Emulation, names: Mapping[str, Any] | None = None, *, garbage: Iterable[Any] | None = None
+) -> Iterator[Emulation]:
     """Inside, numba and CUDA C++ launches run on `emulation`, on a machine with a GPU too.
 
     names : tensors by the names that messages and counters shall use, else the kernel's parameter names.
+    garbage : tensors that nobody has written yet. With it, be it empty, reads of what neither torch nor a kernel has
+        written are faults, in tensors that `new_empty` and its like make inside too.
     Raises KernelFault where a kernel strays, KernelError where it cannot be compiled or launched.
     """
-    with _entered(_Emulating(emulation, names)):
+    if garbage is None:
+        with _entered(_Emulating(emulation, names)):
+            yield emulation
+        return
+    from labkit.kernels.fresh import Fresh
+
+    with _entered(_Emulating(emulation, names, fresh := Fresh(garbage))), fresh:
         yield emulation
 
 
@@ -413,7 +428,7 @@ def recording(names: Mapping[str, Any] | None = None) -> Iterator[Recording]:
 
 
 # Functions of torch that read and write no element.
-_HARMLESS = frozenset(
+HARMLESS = frozenset(
     """__get__ __len__ __getitem__ __hash__ size stride dim ndimension numel nelement element_size data_ptr
     storage_offset is_contiguous is_floating_point is_complex is_signed get_device new_empty new_zeros new_ones
     new_full new_empty_strided empty_like zeros_like ones_like full_like view view_as transpose t permute
@@ -440,8 +455,8 @@ def _guard(session: _Recording) -> contextlib.AbstractContextManager:
     class Guard(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             name = getattr(func, "__name__", "")
-            tensors = [v for v in _flat((args, kwargs or {})) if isinstance(v, Tensor)]
-            touched = name not in _HARMLESS and any(session.touches_tensor(t) for t in tensors)
+            tensors = [v for v in flat((args, kwargs or {})) if isinstance(v, Tensor)]
+            touched = name not in HARMLESS and any(session.touches_tensor(t) for t in tensors)
             if touched and name not in _PERHAPS_VIEWS:
                 raise KernelError(_REFUSED.format(f"`{name}`"))
             result = func(*args, **(kwargs or {}))
@@ -452,11 +467,11 @@ def _guard(session: _Recording) -> contextlib.AbstractContextManager:
     return Guard()
 
 
-def _flat(value: Any) -> Iterator[Any]:
+def flat(value: Any) -> Iterator[Any]:
     if isinstance(value, (tuple, list)):
         for item in value:
-            yield from _flat(item)
+            yield from flat(item)
     elif isinstance(value, dict):
-        yield from _flat(list(value.values()))
+        yield from flat(list(value.values()))
     else:
         yield value
