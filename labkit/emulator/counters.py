@@ -14,6 +14,7 @@ the last digit (tests/counters_h200.json holds the readings):
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -273,6 +274,7 @@ class Counters:
         self._branch = [i.op == "bra" and i.guard is not None for i in instructions]
         self._access: dict[tuple[int, str, str], list[int]] = {}
         self._memo: dict[int, tuple] = {}
+        self._rows: dict[tuple | None, tuple] = {}
         self._seen: dict[tuple, _Seen] = {}  # by source position, direction and buffer
         self.launches += 1
         self.kernels.append(short_name(launch.entry))
@@ -318,6 +320,38 @@ class Counters:
         for k in range(3):
             total[k] += counts[k]
 
+    # What compiled code has counted, once per launch.
+
+    def stretch(self, start: int, end: int, warps: int, threads: int) -> None:
+        """Instructions `start` to `end` (exclusive, none of them guarded) have run in so many warps and threads."""
+        for pc in range(start, end):
+            self._warps[pc] += warps
+            self._threads[pc] += threads
+            self._on[pc] += threads
+
+    def rows(
+        self, instr: Instruction, space: str, kind: str, addr: np.ndarray, active: np.ndarray, width: int,
+        *, times: int = 1,
+    ) -> None:  # fmt: skip
+        """`times` accesses of warps at `addr`, int64 (warps, 32), by the lanes `active`; no bytes are marked."""
+        bits = None if active.all() else active
+        mask = SimpleNamespace(warps=len(addr), threads=int(active.sum()))
+        total = self._access.setdefault((instr.index, space, kind), [0, 0, 0])
+        for shift, size in self._parts.get(instr.index, ((0, width),)):
+            key = (space, kind, size, (addr[0] + shift).tobytes(), active.tobytes()) if len(addr) == 1 else None
+            counts = self._rows.get(key)
+            if counts is None:
+                counts = self._part(space, kind, addr, bits, mask, shift, size)
+                if key is not None:
+                    self._rows[key] = counts
+            for k, n in enumerate(counts):
+                total[k] += n * times
+
+    def marked(self, at: tuple, kind: str, buffer: int, offsets: np.ndarray, width: int) -> None:
+        """Code of source position `at` has touched `width` bytes at `offsets` from the start of a buffer's window."""
+        seen = self._seen.setdefault((at, kind, buffer), _Seen(width))
+        seen.mark(offsets, width)
+
     def end(self) -> None:
         """The launch is over: fold its counts into the totals."""
         for pc, instr in enumerate(self._program):
@@ -347,7 +381,7 @@ class Counters:
                 if space == "local":
                     self._add(instr, _LOCAL.format(kind), conflicts)
         self._fold_bytes()
-        del self._program, self._memo, self._seen, self._access
+        del self._program, self._memo, self._rows, self._seen, self._access
 
     # ---- results
 

@@ -20,6 +20,7 @@ from labkit.emulator.copies import Copies
 from labkit.emulator.declared import declared, language, plain_name, spell
 from labkit.emulator.faults import KernelFault
 from labkit.emulator.global_races import LocalWatch, Watch
+from labkit.emulator.jit import Jit, usable
 from labkit.emulator.launch import Launch, Pointer
 from labkit.emulator.memory import (
     LOCAL_WINDOW,
@@ -32,6 +33,7 @@ from labkit.emulator.ops import DTYPES
 from labkit.emulator.ptx import Program, Sym, Variable, parse
 from labkit.emulator.races import Conflict, Shadow
 from labkit.emulator.schedules import Delay, delayed
+from labkit.errors import LabkitError
 
 END = 1 << 60
 # Steps after which a group that others wait for gives way, and how long each then runs.
@@ -49,7 +51,8 @@ class Emulation:
 
     `max_steps` bounds the instructions of one chunk of blocks; beyond it the launch ends with a
     KernelFault of kind "no_progress". `chunk_threads` is about how many threads run at a time.
-    `delay` makes some threads late at one instruction, where the order of threads shall be another.
+    `delay` makes some threads late at one instruction, where the order of threads shall be another. `engine` is
+    "interpreter", "compiled" (see `jit/`), or "auto": compiled where that is worth its while.
     """
 
     def __init__(
@@ -61,8 +64,12 @@ class Emulation:
         max_steps: int = 5_000_000,
         chunk_threads: int = 16_384,
         delay: Delay | None = None,
+        engine: str = "interpreter",
     ) -> None:
+        if engine not in ("auto", "interpreter", "compiled"):
+            raise LabkitError(f"There is no engine {engine!r}; take auto, interpreter or compiled.")
         self.sanitize = sanitize
+        self.engine = engine
         self.counters = counters
         self.trace = trace
         self.max_steps = max_steps
@@ -79,6 +86,8 @@ class Emulation:
             if self.counters is not None:
                 self.counters.begin(launch, program.instructions)
             machine.run()
+            if machine.jit is not None:
+                machine.jit.finish()
             if self.counters is not None:
                 self.counters.end()
 
@@ -168,6 +177,9 @@ class Machine:
         self.registers = self._registers()
         self.watch = self.counters is not None or self.trace is not None
         self.globals = Watch(self) if self.sanitize else None
+        self.jit = None
+        if emulation.engine != "interpreter" and self.steps is self.code.steps and usable():
+            self.jit = Jit(self, eager=emulation.engine == "compiled")
 
     # ---- set-up
 
@@ -312,6 +324,8 @@ class Machine:
             self.globals.start(chunk.first_block, chunk.stride, n)
         self.local_watch = LocalWatch(self) if self.sanitize and self.local is not None else None
         self._specials(chunk, block)
+        if self.jit is not None:
+            self.jit.start()
 
     def _specials(self, chunk: Chunk, block: np.ndarray) -> None:
         launch = self.launch
@@ -407,6 +421,7 @@ class Machine:
         pc, mask, taken, since, fair = 0, self.full, 0, 0, 0
         patience = STUCK_STEPS
         max_steps = self.emulation.max_steps
+        regions = self.jit.at if self.jit is not None else [None] * (len(steps) + 1)
         while True:
             if pc >= self.limit:
                 if pc in self.pending:
@@ -417,6 +432,19 @@ class Machine:
                     self.pending[pc] = mask
                     pc, mask = self.next_group()
                     since = 0
+            region = regions[pc]
+            if (
+                region is not None
+                and region.end <= self.limit
+                and not fair
+                and since + region.count <= patience
+                and taken + region.count <= max_steps
+                and region.run(mask)
+            ):
+                taken += region.count
+                since += region.count
+                pc = region.end
+                continue
             taken += 1
             since += 1
             if fair:

@@ -1,0 +1,87 @@
+"""LLVM text to machine code, kept on disk by content."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+
+
+@cache
+def _target() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
+    )
+
+
+@cache
+def _engine() -> llvm.ExecutionEngine:
+    _target()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
+
+
+@cache
+def usable() -> bool:
+    """Whether this machine rounds a fused multiply-add once."""
+    features = llvm.get_host_cpu_features()
+    return bool(features.get("fma")) or "aarch64" in llvm.get_default_triple() or "arm64" in llvm.get_default_triple()
+
+
+@cache
+def _machine() -> str:
+    features = llvm.get_host_cpu_features().flatten()
+    return "\0".join([llvmlite.__version__, llvm.get_host_cpu_name(), features])
+
+
+_FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
+def function(text: str, symbol: str) -> ctypes._CFuncPtr:
+    """Machine code of the one function `@NAME` of a text, where NAME stands for `symbol`."""
+    key = hashlib.sha256("\0".join([_machine(), text]).encode()).hexdigest()[:40]
+    name = f"{symbol}_{key}"
+    path = _directory() / f"{key}.o"
+    try:
+        code = path.read_bytes()
+    except OSError:
+        code = _compile(text.replace("@NAME", f"@{name}"))
+        _keep(path, code)
+    engine = _engine()
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return _FUNCTION(engine.get_function_address(name))
+
+
+def _compile(text: str) -> bytes:
+    module = llvm.parse_assembly(text)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=1)
+    builder = llvm.create_pass_builder(_target(), tuning)
+    passes = builder.getModulePassManager()
+    passes.run(module, builder)
+    return _target().emit_object(module)
+
+
+def _directory() -> Path:
+    root = os.environ.get("LABKIT_CACHE") or Path.home() / ".cache" / "labkit"
+    return Path(root) / "jit"
+
+
+def _keep(path: Path, code: bytes) -> None:
+    """Write at once or not at all; a cache that cannot be written is no error."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
+            file.write(code)
+        os.replace(file.name, path)
+    except OSError:
+        pass
