@@ -65,7 +65,11 @@ lint: .venv/.installed
 	@.venv/bin/python -m ruff check .
 
 test: .venv/.installed
-	@.venv/bin/python -m pytest -n auto -m "not browser and not slow and not gpu"
+	@if [ ! -d tests ]; then
+	    echo "This copy of the labs comes without the tests of labkit; your kernels are checked in the notebooks."
+	    exit 0
+	fi
+	.venv/bin/python -m pytest -n auto -m "not browser and not slow and not gpu"
 
 test-browser: .venv/.browser
 	@.venv/bin/python -m pytest -m browser
