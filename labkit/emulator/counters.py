@@ -322,13 +322,6 @@ class Counters:
 
     # What compiled code has counted, once per launch.
 
-    def stretch(self, start: int, end: int, warps: int, threads: int) -> None:
-        """Instructions `start` to `end` (exclusive, none of them guarded) have run in so many warps and threads."""
-        for pc in range(start, end):
-            self._warps[pc] += warps
-            self._threads[pc] += threads
-            self._on[pc] += threads
-
     def rows(
         self, instr: Instruction, space: str, kind: str, addr: np.ndarray, active: np.ndarray, width: int,
         *, times: int = 1,

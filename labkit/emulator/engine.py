@@ -178,7 +178,8 @@ class Machine:
         self.watch = self.counters is not None or self.trace is not None
         self.globals = Watch(self) if self.sanitize else None
         self.jit = None
-        if emulation.engine != "interpreter" and self.steps is self.code.steps and usable():
+        own = self.steps is self.code.steps and (self.counters is None or hasattr(self.counters, "rows"))
+        if emulation.engine != "interpreter" and own and usable():
             self.jit = Jit(self, eager=emulation.engine == "compiled")
 
     # ---- set-up
@@ -634,7 +635,7 @@ class Machine:
     def barrier(self, pc: int, mask: Mask, number: int, count: int | None) -> int | None:
         """`mask` arrives; None if it may all go on at once, -1 if groups have been made."""
         chunk = self.chunk
-        if count is not None and count < chunk.stride:
+        if count is not None and (count < chunk.stride or self.code.arrives):
             return self.counted_barrier(pc, mask, number, count)
         if not self.waiting:
             here = self.per_block(mask)

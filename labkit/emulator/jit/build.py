@@ -45,14 +45,16 @@ def _machine() -> str:
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
-def function(text: str, symbol: str) -> ctypes._CFuncPtr:
-    """Machine code of the one function `@NAME` of a text, where NAME stands for `symbol`."""
+def function(text: str, *, fresh: bool = True) -> ctypes._CFuncPtr | None:
+    """The function `@NAME` of a text as machine code; None where it would have to be compiled, unless `fresh`."""
     key = hashlib.sha256("\0".join([_machine(), text]).encode()).hexdigest()[:40]
-    name = f"{symbol}_{key}"
+    name = f"region_{key}"
     path = _directory() / f"{key}.o"
     try:
         code = path.read_bytes()
     except OSError:
+        if not fresh:
+            return None
         code = _compile(text.replace("@NAME", f"@{name}"))
         _keep(path, code)
     engine = _engine()

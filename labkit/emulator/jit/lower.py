@@ -87,7 +87,8 @@ class Emitter:
         """An instruction of equal operands, such as `add` or `icmp eq`."""
         vector = any(x.vector for x in xs)
         names = ", ".join(self.text(x, vector) for x in xs)
-        return Value(self.op(f"{operation} {self.type(xs[0].bits, vector)} {names}", vector), bits or xs[0].bits, vector)
+        made = self.op(f"{operation} {self.type(xs[0].bits, vector)} {names}", vector)
+        return Value(made, bits or xs[0].bits, vector)
 
     def call(self, function: str, *xs: Value, extra: str = "") -> Value:
         """An LLVM intrinsic on integers."""
@@ -246,9 +247,7 @@ def _arithmetic(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value
     if kind in FLOATS:
         if {"rz", "rm", "rp"} & set(i.mods):
             raise Unknown(i.text)
-        how = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "sqrt": "@sqrt", "fma": "@fma", "mad": "@fma"}[
-            i.op
-        ]
+        how = {"sqrt": "@sqrt", "fma": "@fma", "mad": "@fma"}.get(i.op, "f" + i.op)
         return _finish(e, i, kind, xs, lambda *a: e.float_op(how, *a))
     if kind not in ops.INTS or {"cc", "sat"} & set(i.mods):
         raise Unknown(i.text)
@@ -306,7 +305,8 @@ def _sign(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
         if "ftz" in i.mods:
             x = e.flush(x)
         top = 1 << (x.bits - 1)
-        return e.apply("xor", x, e.constant(top, x.bits)) if i.op == "neg" else e.apply("and", x, e.constant(~top, x.bits))
+        how, bits = ("xor", top) if i.op == "neg" else ("and", ~top)
+        return e.apply(how, x, e.constant(bits, x.bits))
     if kind not in ops.INTS:
         raise Unknown(i.text)
     minus = e.apply("sub", e.constant(0, x.bits), x)

@@ -13,10 +13,14 @@ from labkit.emulator.jit.lower import LANES, Emitter, Unknown, Value, bits_of, i
 from labkit.emulator.ptx import SIZES, Addr, Imm, Instruction, Program, Reg, Sink, Special, Sym, Vec
 
 SHORTEST = 3
+LONGEST = 256  # instructions; the time to compile grows faster than the length
 PATTERNS = 8  # shapes of addresses that are kept per group
 ENTRY = 200  # words: mask, lowest, highest, bits, distinct, 3 unused, 32 offsets, 32 distinct ones, 128 counts
 GROUP = 8 + (PATTERNS + 1) * ENTRY
 ROW = 36  # words of an address row that fits no pattern: group, mask, first address, unused, 32 offsets
+
+# What an instruction that is not written as the manual has it may lead to.
+UNKNOWN = (Unknown, KeyError, ValueError, IndexError, AttributeError, TypeError, StopIteration)
 
 # Words of the arguments before those that depend on the region.
 (WARPS, MASKS, BUFFERS, SHARED, SHARED_BYTES, SHARED_STRIDE, WARPS_PER_BLOCK, PARAMS, PARAM_BYTES, ROWS, ROW_COUNT,
@@ -76,7 +80,8 @@ def find(program: Program) -> list[Region]:
     fits = [_fits(program, i) for i in instructions]
     regions, start = [], None
     for pc in range(len(instructions) + 1):
-        if start is not None and (pc == len(instructions) or not fits[pc] or pc in leaders):
+        ends = pc == len(instructions) or not fits[pc] or pc in leaders
+        if start is not None and (ends or pc - start == LONGEST):
             if pc - start >= SHORTEST:
                 regions.append(_region(program, start, pc))
             start = None
@@ -92,7 +97,7 @@ def _fits(program: Program, i: Instruction) -> bool:
             _load_access(program, i)
             return True
         lower(emitter, i, lambda o, kind: _operand(emitter, o, kind))
-    except (Unknown, KeyError, ValueError, IndexError, AttributeError, TypeError, StopIteration):
+    except UNKNOWN:
         return False
     return True
 
@@ -123,6 +128,8 @@ def _load_access(program: Program, i: Instruction) -> tuple[Access, object, int]
         raise Unknown(i.text) from error
     address = i.operands[1]
     if i.guard is not None or access.volatile or access.space not in ("global", "shared", "const", "param"):
+        raise Unknown(i.text)
+    if abs(offset) >= 1 << 31:
         raise Unknown(i.text)
     if i.types[-1] == "b128" or not isinstance(address, Addr) or not isinstance(address.base, Reg | Sym | Imm):
         raise Unknown(i.text)
@@ -171,16 +178,14 @@ def _constants(i: Instruction) -> list:
 # ---------------------------------------------------------------------------- code
 
 
-def generate(program: Program, region: Region, vectors: tuple[bool, ...], count: bool, name: str) -> Code:
+def generate(program: Program, region: Region, vectors: tuple[bool, ...], count: bool) -> Code:
     """LLVM text of a region whose inputs are numbers or, where `vectors` says so, arrays over the lanes."""
-    return _Generator(program, region, vectors, count, name).run()
+    return _Generator(program, region, vectors, count).run()
 
 
 class _Generator:
-    def __init__(
-        self, program: Program, region: Region, vectors: tuple[bool, ...], count: bool, name: str
-    ) -> None:
-        self.program, self.region, self.count, self.name = program, region, count, name
+    def __init__(self, program: Program, region: Region, vectors: tuple[bool, ...], count: bool) -> None:
+        self.program, self.region, self.count = program, region, count
         self.e = Emitter()
         self.values: dict[int, Value] = {}
         self.groups: dict[tuple[str, str], int] = {}
@@ -234,7 +239,6 @@ class _Generator:
                 scalars += 1
         self.fill_checks()
         text = _FRAME.format(
-            name=self.name,
             head="\n  ".join([*self.prologue, *self.flatten(e.head), *tail_head]),
             body="\n  ".join([*self.flatten(e.body), *tail]),
             **_WORDS,
@@ -392,14 +396,18 @@ class _Generator:
             if g in scalar:
                 first, least, most, bits = base.name, "0", "0", "0"
             else:
-                head = [f"%g{g}.group = getelementptr i64, ptr %groups, i64 {g * GROUP}"]
-                e.head += head
+                e.head.append(f"%g{g}.group = getelementptr i64, ptr %groups, i64 {g * GROUP}")
                 first, least, most, bits = self.pattern(g, base, lines)
             lines.append(f"%g{g}.low = add i64 {first}, {low}")
             lines.append(f"%g{g}.lowest = add i64 %g{g}.low, {least}")
             lines.append(f"%g{g}.high = add i64 {first}, {high}")
             lines.append(f"%g{g}.highest = add i64 %g{g}.high, {most}")
             bad = []
+            if g not in scalar:
+                # So far apart, addresses could wrap around.
+                lines.append(f"%g{g}.span = sub i64 {most}, {least}")
+                lines.append(f"%g{g}.wide = icmp ugt i64 %g{g}.span, {1 << 40}")
+                bad.append(f"%g{g}.wide")
             for k, (offset, width) in enumerate(dict.fromkeys(members)):
                 if width > 1:
                     lines.append(f"%g{g}.a{k} = add i64 {first}, {offset}")
@@ -409,7 +417,7 @@ class _Generator:
                     bad.append(f"%g{g}.d{k}")
             if space in ("global", "const"):
                 table = self.argument(self.at_tables + g)
-                e.head.append(f"%g{g}.table = inttoptr i64 {table} to ptr")
+                self.prologue.append(f"%g{g}.table = inttoptr i64 {table} to ptr")
                 lines += [
                     f"%g{g}.window = lshr i64 %g{g}.lowest, 36",
                     f"%g{g}.number = sub i64 %g{g}.window, 1",
@@ -455,7 +463,7 @@ class _Generator:
                     self.guard(f"%blank{n}", lines)
                 elif space == "global" and self.count and g not in scalar:
                     table = self.argument(self.at_tables + len(self.checks) + n)
-                    e.head.append(f"%mark{n}.table = inttoptr i64 {table} to ptr")
+                    self.prologue.append(f"%mark{n}.table = inttoptr i64 {table} to ptr")
                     lines.append(f"%mark{n}.row = getelementptr ptr, ptr %mark{n}.table, i64 %g{g}.number")
                     lines.append(f"%mark{n}.flags = load ptr, ptr %mark{n}.row")
 
@@ -724,7 +732,9 @@ fine:
   ret i1 %found
 }}
 
-define internal i1 @blanks(ptr %args, i64 %origin, i64 %first, i64 %offset, ptr %pattern, i64 %width, i64 %granule) noinline {{
+define internal i1 @blanks(
+  ptr %args, i64 %origin, i64 %first, i64 %offset, ptr %pattern, i64 %width, i64 %granule
+) noinline {{
 entry:
   %a.written = getelementptr i64, ptr %args, i64 {written}
   %written = load ptr, ptr %a.written

@@ -5,13 +5,14 @@ What a region finds amiss it leaves alone: the interpreter then goes through the
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from labkit.emulator.compiler import Place
 from labkit.emulator.jit import build
-from labkit.emulator.jit.lower import LANES, Unknown, bits_of
+from labkit.emulator.jit.lower import LANES, bits_of
 from labkit.emulator.jit.regions import (
     BUFFERS,
     ENTRY,
@@ -30,6 +31,7 @@ from labkit.emulator.jit.regions import (
     SHARED_BYTES,
     SHARED_STRIDE,
     STEP,
+    UNKNOWN,
     WARPS,
     WARPS_PER_BLOCK,
     WRITTEN,
@@ -44,7 +46,9 @@ from labkit.emulator.ops import DTYPES
 if TYPE_CHECKING:
     from labkit.emulator.engine import Machine, Mask
 
-WORTH = 4_000_000  # thread instructions of a region that the interpreter runs before it is compiled
+WORTH = 1_000_000  # threads for which the interpreter runs a region before it is compiled
+KEPT = 100_000  # the same before machine code is taken from the disk
+TURN = 5_000  # threads in the time that an instruction takes the interpreter for a single one
 PATIENCE = 8  # calls in a row that a region may leave to the interpreter before it is given up
 FAR = 1 << 40  # keeps addresses that are only good for their differences above zero
 
@@ -60,7 +64,7 @@ class Jit:
             code.functions = {}
         self.machine = machine
         self.retired: list[Runner] = []
-        self.worth = 0 if eager else WORTH
+        self.worth, self.kept = (0, 0) if eager else (WORTH, KEPT)
         self.marks: dict[tuple, dict[int, np.ndarray]] = {}
         self.words: dict[int, tuple[Mask, np.ndarray]] = {}
         self.at: list[Runner | None] = [None] * (len(code.steps) + 1)
@@ -194,7 +198,8 @@ class Runner:
         self.start, self.end, self.count = region.start, region.end, region.count
         self.slots = [slot for slot, _ in region.ins]
         self.sizes = [max(bits_of(kind) // 8, 1) for _, kind in region.ins]
-        self.variants: dict[tuple[bool, ...], Variant | None] = {}
+        self.variants: dict[tuple[bool, ...], Variant] = {}
+        self.tried: set[tuple] = set()
         self.chunk = None
         self.spent = 0
         self.bails = 0
@@ -206,9 +211,11 @@ class Runner:
         """Run the region for the lanes of the mask; False leaves it to the interpreter."""
         jit = self.jit
         m = jit.machine
-        if self.spent < jit.worth:
-            self.spent += m.chunk.lanes * self.count
-            return False
+        fresh = self.spent >= jit.worth
+        if not fresh:
+            self.spent += m.chunk.lanes + TURN
+            if self.spent < jit.kept:
+                return False
         shadow = m.shadow if self.region.shared else None
         if shadow is not None and shadow.last_write >= shadow.oldest:
             return False
@@ -217,18 +224,21 @@ class Runner:
         R = m.R
         values = [R[slot] for slot in self.slots]
         kind = tuple([type(v) is np.ndarray for v in values])
-        variant = self.variants.get(kind, False)
-        if variant is False:
-            variant = self.variants[kind] = self.compile(kind)
+        variant = self.variants.get(kind)
         if variant is None:
-            return False
+            if (kind, fresh) in self.tried:
+                return False
+            self.tried.add((kind, fresh))
+            variant = self.compile(kind, fresh)
+            if variant is None:
+                return False
+            self.variants[kind] = variant
         args, views = variant.args, variant.views
         if self.chunk is not m.chunk or variant.known != len(m.memory.buffers):
             self.chunk = m.chunk
             for other in self.variants.values():
-                if other is not None:
-                    other.prepare(self, m.chunk.lanes // LANES)
-                    other.tables(self)
+                other.prepare(self, m.chunk.lanes // LANES)
+                other.tables(self)
         words = jit.mask_words(mask)
         args[MASKS] = words.__array_interface__["data"][0]
         args[ROW_COUNT] = 0
@@ -282,7 +292,8 @@ class Runner:
             self.log(variant, mask, values, bases)
         return True
 
-    def compile(self, kind: tuple[bool, ...]) -> Variant | None:
+    def compile(self, kind: tuple[bool, ...], fresh: bool) -> Variant | None:
+        """The region for inputs of these kinds; unless `fresh`, only if its machine code is kept on disk."""
         m = self.jit.machine
         if not any(kind) and not self.pcs:
             return None  # numbers are done faster than a call
@@ -290,10 +301,14 @@ class Runner:
         key = (self.start, kind, m.counters is not None)
         if key not in functions:
             try:
-                code = generate(m.program, self.region, kind, m.counters is not None, "NAME")
-                functions[key] = code, build.function(code.text, "region")
-            except Unknown:
+                code = generate(m.program, self.region, kind, m.counters is not None)
+            except UNKNOWN:
                 functions[key] = None
+                return None
+            call = build.function(code.text, fresh=fresh)
+            if call is None:
+                return None
+            functions[key] = code, call
         if functions[key] is None:
             return None
         variant = Variant(self, *functions[key])
@@ -354,10 +369,10 @@ class Runner:
     def finish(self, counters: object) -> None:
         if not self.threads:
             return
-        counters.stretch(self.start, self.end, self.warps, self.threads)
+        everyone = SimpleNamespace(warps=self.warps, threads=self.threads, bits=None)
+        for pc in range(self.start, self.end):
+            counters.executed(pc, everyone, everyone)
         for variant in self.variants.values():
-            if variant is None:
-                continue
             groups = variant.patterns.reshape(-1, GROUP)
             for load in variant.code.loads:
                 if load.scalar is not None or load.access.space not in ("global", "shared"):
