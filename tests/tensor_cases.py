@@ -472,6 +472,16 @@ def unpack(text: str) -> np.ndarray:
 
 # ---------------------------------------------------------------------------- on a GPU
 
+# What Nsight Compute reads of the cases whose names match.
+COUNTED = r"^(ldmatrix|stmatrix).*stride|small$|^wmma.(load|store).*aligned.row[^ ]*$"
+METRICS = (
+    *(f"l1tex__data_{what}_mem_shared_op_{kind}.sum" for kind in ("ld", "st")
+      for what in ("pipe_lsu_wavefronts", "bank_conflicts_pipe_lsu")),
+    *(f"l1tex__t_{what}_pipe_lsu_mem_global_op_{kind}.sum" for kind in ("ld", "st")
+      for what in ("requests", "sectors")),
+    *(f"sm__ops_path_tensor_src_{kind}.sum" for kind in ("bf16_dst_fp32", "fp16", "tf32_dst_fp32", "int8", "fp64")),
+)  # fmt: skip
+
 
 def on_gpu(case: Case) -> np.ndarray:
     """The bytes that the case writes on this machine's GPU."""
@@ -507,6 +517,37 @@ def provenance() -> dict:
     }
 
 
+def layouts(results: dict[str, str]) -> dict[str, list[list[int]]]:
+    """For each fragment, by lane and in the order of its registers, the elements (row * columns + column) they hold.
+
+    `results` are the bytes that the "wmma" cases wrote. Loads from row- and column-major matrices, and stores, must
+    agree.
+    """
+    found = {}
+    for matrix, (m, n, k), kind, (rows, columns), count in matrices():
+        size, shape = ELEMENT[kind], f"m{m}n{n}k{k}"
+        per = max(4, size) * count // size
+        held = []
+        for layout in ("row", "col"):
+            name = f"wmma.load.{matrix}.sync.aligned.{layout}.{shape}.global.{kind}"
+            number = unpack(results[name]).view(f"u{size}").astype(int).reshape(32, per)
+            if size == 1:
+                number += 256 * unpack(results[name + " high"]).astype(int).reshape(32, per)
+            held.append(number if layout == "row" else number % rows * columns + number // rows)
+            if matrix == "c":
+                name = name.replace("load.c", "store.d")
+                number = unpack(results[name]).view(f"u{size}").astype(int)  # by element, who stored it
+                element = np.arange(rows * columns)
+                if layout == "col":
+                    element = element % rows * columns + element // rows
+                stored = np.empty(32 * per, int)
+                stored[number] = element
+                held.append(stored.reshape(32, per))
+        assert all((h == held[0]).all() for h in held), name
+        found[f"{matrix} {shape} {kind}"] = held[0].tolist()
+    return found
+
+
 def main(folder: str, only: str = "") -> None:
     """Record every case, or launch those whose names match `only` and record nothing (for Nsight Compute)."""
     if only:
@@ -524,10 +565,17 @@ def main(folder: str, only: str = "") -> None:
                 results[name] = pack(on_gpu(case))
             except Exception as error:
                 print(name, "failed:", error)
-        lines = ",\n".join(f"  {json.dumps(n)}: {json.dumps(r)}" for n, r in results.items())
-        text = f'{{"provenance": {json.dumps(where)},\n "results": {{\n{lines}\n}}}}\n'
-        (Path(folder) / f"{group}_h200.json").write_text(text)
         print(group, len(results), "of", len(made))
+        if group == "wmma":
+            keep(Path(folder) / "wmma_layouts.json", where, "layouts", layouts(results))
+        else:
+            keep(Path(folder) / f"{group}_h200.json", where, "results", results)
+
+
+def keep(path: Path, where: dict, title: str, table: dict) -> None:
+    """Write a table as JSON, an entry per line."""
+    lines = ",\n".join(f"  {json.dumps(n)}: {json.dumps(r, separators=(',', ':'))}" for n, r in table.items())
+    path.write_text(f'{{"provenance": {json.dumps(where)},\n "{title}": {{\n{lines}\n}}}}\n')
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ import pytest
 import tensor_cases
 from engine_tools import add
 
+from labkit import emulator
 from labkit.emulator import Emulation, Launch
+from labkit.emulator.counters import Counters
 
 
 def recorded(group: str) -> dict[str, str]:
@@ -50,3 +52,30 @@ def test_approximations_are_as_near_as_documented(name):
     # Numbers of one sign are sorted by their bits, and approximations get the sign right.
     apart = np.where(got > want, got - want, want - got)
     assert int(apart.max()) <= bound, (name, int(apart.max()))
+
+
+TENSOR = tensor_cases.cases()["tensor"]
+PRODUCTS = recorded("tensor")
+
+
+@pytest.mark.parametrize("name", TENSOR)
+def test_tensor_cores_equal_the_hardware_bit_for_bit(name):
+    assert np.array_equal(emulate(TENSOR[name]), tensor_cases.unpack(PRODUCTS[name]))
+
+
+def test_wmma_moves_matrices_as_the_recorded_layouts_say():
+    made = tensor_cases.cases()["wmma"]
+    assert tensor_cases.layouts({name: tensor_cases.pack(emulate(case)) for name, case in made.items()}) == LAYOUTS
+
+
+LAYOUTS = json.loads((Path(emulator.__file__).parent / "wmma_layouts.json").read_text())["layouts"]
+READINGS = json.loads((Path(__file__).parent / "tensor_counters_h200.json").read_text())["readings"]
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_counters_of_tensor_instructions_equal_ncu(name):
+    case = next(made[name] for made in tensor_cases.cases().values() if name in made)
+    counters = Counters(sass="matrix" in name)  # elsewhere ptxas changes nothing
+    emulate(case, Emulation(counters=counters))
+    counted = {metric: n for metric in tensor_cases.METRICS if (n := counters.metrics[metric])}
+    assert counted == READINGS[name]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.emulator import ops
+from labkit.emulator import ops, tensor
 from labkit.emulator.converge import meeting
 from labkit.emulator.copies import WORD, full_words
 from labkit.emulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
@@ -114,8 +114,8 @@ class Place:
 # ---------------------------------------------------------------------------- compiling
 
 _NO_RESULT = {
-    "st", "red", "bra", "brx", "ret", "exit", "trap", "call", "membar", "fence", "nanosleep",
-    "cp", "prefetch", "prefetchu", "discard", "pmevent", "brkpt", "stackrestore", "applypriority",
+    "st", "red", "stmatrix", "wgmma", "mbarrier", "bra", "brx", "ret", "exit", "trap", "call", "membar",
+    "fence", "nanosleep", "cp", "prefetch", "prefetchu", "discard", "pmevent", "brkpt", "stackrestore", "applypriority",
 }  # fmt: skip
 
 
@@ -137,7 +137,9 @@ def defs_and_uses(instruction: Instruction) -> tuple[list[Reg], list[Reg]]:
 
     operands = instruction.operands
     op = instruction.op
-    if op in ("bar", "barrier"):
+    if op == "wmma":
+        none = "store" in instruction.mods
+    elif op in ("bar", "barrier"):
         none = "red" not in instruction.mods
     else:
         none = op in _NO_RESULT
@@ -198,6 +200,7 @@ class Code:
         self.constants: list = []
         self.live_in: list[int] = []
         self.granule = 4
+        self.arrives = False
 
 
 class Compiler:
@@ -216,6 +219,7 @@ class Compiler:
     def run(self) -> Code:
         code = self.code
         code.live_in = liveness(self.instructions)
+        code.arrives = any(i.op in ("bar", "barrier") and "arrive" in i.mods for i in self.instructions)
         widths = [
             SIZES[i.types[-1]]
             for i in self.instructions
@@ -225,6 +229,7 @@ class Compiler:
         ]
         if any(i.op == "cp" for i in self.instructions):
             widths.append(WORD)
+        widths += [tensor.smallest_access(i) for i in self.instructions if i.op in ("wmma", "ldmatrix", "stmatrix")]
         code.granule = min(widths, default=4)
         for instruction in self.instructions:
             code.plain.append(instruction.guard is None)
@@ -595,6 +600,8 @@ class Compiler:
     def op_bar(self, i: Instruction) -> Callable:
         pc = i.index
         mods = set(i.mods) - {"aligned", "cta"}
+        if "cluster" in mods:
+            return tensor.hopper(self, i)
         if "warp" in mods:
             members = self.source(i.operands[0], "b32")
             return lambda m, mask: m.held.sync_warp(pc, mask, members)
@@ -872,6 +879,8 @@ class Compiler:
 
     def op_cp(self, i: Instruction) -> Callable:
         words = set(i.mods)
+        if "bulk" in words:
+            return tensor.hopper(self, i)
         if words == {"async", "commit_group"}:
             return lambda m, mask: m.copies.commit(mask)
         if words == {"async", "wait_all"}:
@@ -997,6 +1006,12 @@ class Compiler:
         return step
 
     op_red = op_atom
+
+    # ---- tensor cores, and what only Hopper has
+
+    op_mma, op_wmma = tensor.mma, tensor.wmma
+    op_ldmatrix, op_stmatrix, op_movmatrix = tensor.ldmatrix, tensor.stmatrix, tensor.movmatrix
+    op_wgmma = op_mbarrier = op_mapa = op_getctarank = op_setmaxnreg = op_multimem = tensor.hopper
 
 
 _SPECIALS = (

@@ -9,6 +9,9 @@ the last digit (tests/counters_h200.json holds the readings):
   warps and 16-byte ones by quarter warps; a load whose lanes (n, n^1), or (n, n^2), all agree on
   the address takes half as many passes. Atomics serve one lane per bank and wavefront.
 * bank conflicts are the wavefronts beyond those passes.
+* ldmatrix and stmatrix: each 8 rows of 16 bytes as a quarter warp's 16-byte accesses; wmma's loads and stores as
+  the loads and stores, or ldmatrix, that ptxas makes of them.
+* tensor operations: 2 * m * n * k of a warp's instruction.
 * local: lanes are interleaved by 4 bytes, so that a word of a whole warp is one 128-byte line.
 """
 
@@ -19,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from labkit.emulator import tensor
 from labkit.emulator.ptx import parse, short_name
 from labkit.emulator.sass import AS_PTX, Plan, memory_plan
 
@@ -39,6 +43,7 @@ _WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum"
 _CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 _LOCAL = "smsp__sass_inst_executed_op_local_{}.sum"
 _FLOPS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+_TENSOR = "sm__ops_path_tensor_src_{}.sum"
 _DISTINCT = "labkit__distinct_bytes_global_op_{}.sum"
 _INST = "smsp__inst_executed.sum"
 _THREADS = "smsp__thread_inst_executed.sum"
@@ -53,6 +58,7 @@ SUMS = (
     *(m.format("local", k) for k in ("ld", "st") for m in (_REQUESTS, _SECTORS)),
     *(_LOCAL.format(k) for k in ("ld", "st")),
     *(_FLOPS.format(p + o) for p in "fdh" for o in ("add", "mul", "fma")),
+    *(_TENSOR.format(t) for t in ("bf16_dst_fp32", "fp16", "tf32_dst_fp32", "int8", "fp64")),
     _INST,
     _THREADS,
     _DIVERGENT,
@@ -354,6 +360,8 @@ class Counters:
             self._add(instr, _THREADS, self._threads[pc])
             if self._divergent[pc]:
                 self._add(instr, _DIVERGENT, self._divergent[pc])
+            if made := tensor.operations(instr):
+                self._add(instr, _TENSOR.format(made[0]), made[1] * self._on[pc] // LANES)
             flop, lanes = _flop(instr)
             if flop:
                 self._add(instr, _FLOPS.format(flop), lanes * self._on[pc])

@@ -769,7 +769,7 @@ def fma64(a, b, c):
     """a * b + c in float64, rounded once (Boldo and Melquiond 2008, exact fractions outside)."""
     a, b, c = np.broadcast_arrays(a, b, c)
     shape = a.shape
-    a, b, c = (np.atleast_1d(np.ascontiguousarray(x)) for x in (a, b, c))
+    a, b, c = (x.ravel() for x in (a, b, c))
     uh, ul = _two_product(a, b)
     th, tl = two_sum(c, ul)
     vh, vl = two_sum(uh, th)

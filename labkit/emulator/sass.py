@@ -463,7 +463,10 @@ def memory_plan(launch: Launch, program: Program) -> Plan:
     parts: dict[int, tuple[tuple[int, int], ...]] = {}
     bounds: set[str] = set()
     notes: list[str] = []
-    mine, theirs = _by_kind(_ptx_accesses(program)), _by_kind(_sass_accesses(machine.code))
+    # The accesses of wmma are counted as ptxas is known to write them.
+    matrices = {i.inner for i in program.instructions if i.op == "wmma"}
+    mine = _by_kind(_ptx_accesses(program))
+    theirs = _by_kind([a for a in _sass_accesses(machine.code) if a.at not in matrices])
     for (space, kind), accesses in mine.items():
         found = _align(accesses, theirs.get((space, kind), []), drop=space == "local")
         if found is not None:

@@ -112,6 +112,19 @@ def _flops() -> tuple[Metric, ...]:
     )
 
 
+def _tensor() -> tuple[Metric, ...]:
+    kinds = {"bf16_dst_fp32": "bfloat16", "fp16": "float16", "tf32_dst_fp32": "tf32", "int8": "int8", "fp64": "float64"}
+    return tuple(
+        Metric(
+            f"sm__ops_path_tensor_src_{name}.sum",
+            f"tensor operations of {title}",
+            "operations",
+            "Multiplications and additions on the tensor cores, a multiply-add counted twice.",
+        )
+        for name, title in kinds.items()
+    )
+
+
 METRICS = (
     Metric("gpu__time_duration.sum", "time", "ns", "From the kernel's start to its end.", "less"),
     *_memory("ld", "load"),
@@ -183,6 +196,7 @@ METRICS = (
         )
     ),
     *_flops(),
+    *_tensor(),
     Metric(
         "smsp__inst_executed.sum",
         "warp instructions",
