@@ -6,6 +6,7 @@ import glob
 import struct
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +18,7 @@ FLOAT = struct.Struct("<f")
 
 
 @cache
-def nvrtc(source: str, *options: str) -> str:
+def nvrtc(source: str, *options: str, name: str = "kernel.cu") -> str:
     """CUDA C++ to PTX."""
     from cuda.bindings import nvrtc as lib
 
@@ -25,7 +26,7 @@ def nvrtc(source: str, *options: str) -> str:
         assert answer[0] == 0, answer
         return answer[1:]
 
-    (program,) = call(lib.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
+    (program,) = call(lib.nvrtcCreateProgram(source.encode(), name.encode(), 0, [], []))
     import nvidia
 
     include = glob.glob(f"{list(nvidia.__path__)[0]}/cu13/include")[0]
@@ -40,6 +41,11 @@ def nvrtc(source: str, *options: str) -> str:
     text = b" " * size
     call(lib.nvrtcGetPTX(program, text))
     return text.decode()
+
+
+def nvrtc_file(path: Path) -> str:
+    """A file of CUDA C++ to PTX, whose lines name it."""
+    return nvrtc(path.read_text(), name=str(path))
 
 
 def numba_ptx(function: Callable, *arrays: np.ndarray | int | float) -> str:

@@ -271,8 +271,9 @@ class Watch:
             if spot.table is None:
                 continue
             threads = self.base + spot.lanes
-            if access.volatile:
-                self.acquire(access, spot)
+            if access.volatile and self.flags:
+                for k in np.flatnonzero(spot.table.flag[spot.granules])[:: spot.each].tolist():
+                    self.acquire(spot, k)
             if spot.table.written:
                 clash = self.against_write(spot, threads, atomic=access.volatile)
                 if clash:
@@ -292,8 +293,8 @@ class Watch:
             if table is None:
                 continue
             threads = self.base + spot.lanes
-            if values is None and access.kind == "atom":
-                self.acquire(access, spot)
+            if atomic and self.fences is not None:
+                self.update_flags(access, spot)
             same = None if atomic else lambda spot=spot: self._same(access, place, spot, values)
             clash = None
             if table.written:
@@ -309,8 +310,6 @@ class Watch:
                 clash = self._twice(access, spot, threads, values)
             if clash:
                 self.found(access, clash)
-            if atomic and self.fences is not None:
-                self.release(access, spot)
 
     def _spots(self, access: Access, place: Place) -> tuple[Spot, ...]:
         if place.watched is None:
@@ -462,38 +461,43 @@ class Watch:
 
     # ---- flags
 
-    def release(self, access: Access, spot: Spot) -> None:
-        """Threads that have fenced update flags."""
-        fences = self.fences[self.base + spot.lanes]
-        for k in np.flatnonzero(fences >= 0)[:: spot.each]:
-            lane, g = int(spot.lanes[k]), int(spot.granules[k])
-            thread = self.base + lane
-            flag = (spot.buffer.base, g)
-            spot.table.flag[g] = True
-            made = self.flags.setdefault(flag, [])
-            new = Release(
-                thread, self.clock, int(self.stamps[lane]), int(self.warp_stamps[lane]), int(fences[k]),
-                len(self.acquired.get(thread // self.stride, ())),
-            )  # fmt: skip
-            last = made[-1] if made else None
-            spinning = last is not None and (last.thread, last.stamp, last.fence, last.known) == (
-                new.thread, new.stamp, new.fence, new.known,
-            )  # fmt: skip
-            if not spinning:
-                made.append(new)
+    def update_flags(self, access: Access, spot: Spot) -> None:
+        """Threads update flags, one after the other as `atomic` does: those that have fenced release what they wrote,
+        and an atomic whose result is used reads what others released before it.
+        """
+        fenced = self.fences[self.base + spot.lanes] >= 0
+        spot.table.flag[spot.granules[fenced]] = True
+        for k in np.flatnonzero(spot.table.flag[spot.granules])[:: spot.each].tolist():
+            if access.kind == "atom":
+                self.acquire(spot, k)
+            if fenced[k]:
+                self.release(spot, k)
 
-    def acquire(self, access: Access, spot: Spot) -> None:
-        """Threads read flags that others have updated."""
-        if not self.flags:
+    def release(self, spot: Spot, k: int) -> None:
+        """The thread of entry `k` updates a flag after a fence."""
+        lane = int(spot.lanes[k])
+        thread = self.base + lane
+        made = self.flags.setdefault((spot.buffer.base, int(spot.granules[k])), [])
+        new = Release(
+            thread, self.clock, int(self.stamps[lane]), int(self.warp_stamps[lane]), int(self.fences[thread]),
+            len(self.acquired.get(thread // self.stride, ())),
+        )  # fmt: skip
+        last = made[-1] if made else None
+        if last is None or (last.thread, last.stamp, last.fence, last.known) != (
+            new.thread, new.stamp, new.fence, new.known,
+        ):  # fmt: skip
+            made.append(new)  # else it spins
+
+    def acquire(self, spot: Spot, k: int) -> None:
+        """The thread of entry `k` reads a flag, and with it what was released there before."""
+        flag = (spot.buffer.base, int(spot.granules[k]))
+        count = len(self.flags.get(flag, ()))
+        if not count:
             return
-        for k in np.flatnonzero(spot.table.flag[spot.granules])[:: spot.each]:
-            lane = int(spot.lanes[k])
-            flag = (spot.buffer.base, int(spot.granules[k]))
-            thread = self.base + lane
-            read = self.acquired.setdefault(thread // self.stride, [])
-            count = len(self.flags[flag])
-            if not any(a.flag == flag and a.count == count and a.thread == thread for a in read[-4:]):
-                read.append(Acquire(flag, count, thread, self.clock))
+        thread = self.base + int(spot.lanes[k])
+        read = self.acquired.setdefault(thread // self.stride, [])
+        if not any(a.flag == flag and a.count == count and a.thread == thread for a in read[-4:]):
+            read.append(Acquire(flag, count, thread, self.clock))
 
     def ordered(self, first: int, then: int, time: int) -> bool:
         """Whether what thread `first` did at `time` comes before what thread `then` does now."""
