@@ -222,6 +222,32 @@ def test_small_integer_operations() -> None:
     assert run("bmsk.clamp.b32", 4, 8) == 0xFF0
 
 
+@given(*[st.integers(0, 2**32 - 1)] * 3)
+def test_byte_differences(a: int, b: int, c: int) -> None:
+    for kind, signed in (("u32", False), ("s32", True)):
+        x, y = (np.array([v], np.uint32).view(np.int8 if signed else np.uint8).tolist() for v in (a, b))
+        apart = [abs(p - q) for p, q in zip(x, y, strict=True)]
+        assert int(run(f"vabsdiff4.u32.{kind}.{kind}", a, b, c)) == int.from_bytes(bytes(apart), "little")
+        assert int(run(f"vabsdiff4.u32.{kind}.{kind}.add", a, b, c)) == (c + sum(apart)) % 2**32
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 31), st.integers(-33, 33))
+def test_find_nth_set(mask: int, base: int, n: int) -> None:
+    """The loop of the PTX manual."""
+    want = 2**32 - 1
+    if n == 0:
+        want = base if mask >> base & 1 else want
+    place, count = base, abs(n) - 1
+    while n and 0 <= place < 32:
+        if mask >> place & 1:
+            if count == 0:
+                want = place
+                break
+            count -= 1
+        place += 1 if n > 0 else -1
+    assert int(run("fns.b32", mask, base, n)) == want
+
+
 # ---------------------------------------------------------------------------- floats
 
 F32 = st.floats(width=32)

@@ -217,3 +217,54 @@ def test_what_only_hopper_has_is_named(code, what):
     with pytest.raises(KernelFault, match=f"{what}.*which the emulator does not have") as found:
         lk.emulate(kernel, 1, 32, (np.zeros(32, np.uint32),))
     assert found.value.kind == "unsupported"
+
+
+ONE = "sqrt rsqrt rcp log log2 log10 exp exp2 exp10 sin cos tanh floor ceil rint trunc".split()
+TWO = "add sub mul div max min max_nan min_nan add_rn add_sat".split()
+COMPARE = "eq ne lt le gt ge equ neu ltu leu gtu geu".split()
+
+
+@pytest.mark.parametrize("kind", ["half", "bfloat16"])
+def test_half_precision_headers(kind):
+    """Every function of cuda_fp16.h or cuda_bf16.h of one or two numbers runs; their results are near NumPy's."""
+    one = {"half": "half", "bfloat16": "__nv_bfloat16"}[kind]
+    pair = {"half": "half2", "bfloat16": "__nv_bfloat162"}[kind]
+    calls = [f"h{n}(x)" for n in ONE] + [f"__h{n}(x, y)" for n in TWO]
+    calls += [f"__low2float(h2{n}(xx))" for n in ONE]
+    paired = ["__h2div" if n == "div" else f"__h{n[:3]}2{n[3:]}" for n in TWO]
+    calls += [f"__high2float({n}(yy, yy))" for n in paired]
+    calls += [f"(__h{n}(x, y) ? 1.f : 0.f)" for n in COMPARE]
+    calls += [f"(__hb{n}2(xx, yy) ? 1.f : 0.f)" for n in COMPARE]
+    calls += [f"__{kind}2int_{m}(x)" for m in ("rn", "rz", "ru", "rd")]
+    calls += [f"__int2{kind}_{m}(1000001)" for m in ("rn", "rz", "ru", "rd") if kind == "bfloat16"]
+    lines = "".join(f"o[{k}] = (float)({call});\n" for k, call in enumerate(calls))
+    source = f"""#include <cuda_fp16.h>
+#include <cuda_bf16.h>
+extern "C" __global__ void k(float *o, float a, float b, unsigned short *sum, unsigned short *sums)
+{{
+    {one} x = __float2{kind}(a), y = __float2{kind}(b);
+    {pair} xx = __halves2{kind}2(x, x), yy = __halves2{kind}2(y, y);
+    {lines}
+    atomicAdd(({one} *)sum, x);
+    atomicAdd(({pair} *)sums, yy);
+}}
+"""
+    out = np.full(len(calls), np.nan, np.float32)
+    total = np.zeros(2, np.uint16), np.zeros(2, np.uint16)
+    a, b = np.float32(1.25), np.float32(0.375)  # exact in both types
+    lk.emulate(lk.cuda_kernel(source, "k"), 1, 32, (out, a, b, *total))
+    functions = {"rsqrt": lambda v: v**-0.5, "rcp": lambda v: 1 / v, "exp10": lambda v: 10**v}
+    unary = [functions.get(n) or getattr(np, n) for n in ONE]
+    names = {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "max": "maximum", "min": "minimum"}
+    binary = {short: getattr(np, name) for short, name in names.items()}
+    want = [f(a) for f in unary] + [binary[n[:3]](a, b) if n != "add_sat" else 1 for n in TWO]
+    want += [f(a) for f in unary] + [binary[n[:3]](b, b) for n in TWO]
+    tests = [a == b, a != b, a < b, a <= b, a > b, a >= b] * 4
+    want += [*tests, 1, 1, 2, 1]
+    want += [999424, 999424, 1003520, 999424] if kind == "bfloat16" else []
+    np.testing.assert_allclose(out, want, rtol=2.0**-7 if kind == "bfloat16" else 2.0**-10)
+    exact = slice(len(ONE), len(ONE) + 3)
+    if kind == "half":
+        assert out[exact].tolist() == [1.625, 0.875, 0.46875]
+    one, two = (t.view(np.float16) if kind == "half" else (t.astype(np.uint32) << 16).view(np.float32) for t in total)
+    assert one[0] == 32 * 1.25 and (two == 32 * 0.375).all()

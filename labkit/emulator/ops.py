@@ -592,6 +592,45 @@ def _dot(op, mods, types):
     return Op(fn, (ka, kb, result), (result,))
 
 
+@_op("vabsdiff4")
+def _vabsdiff4(op, mods, types):
+    """Absolute differences of 4 bytes, in place or (.add) summed onto c."""
+    dst, ka, kb = types
+    total = _flag(mods, "add")
+
+    def field(x, kind, k):
+        byte = (_unsigned(x) >> u32(8 * k)).astype(u8)
+        return (byte if kind[0] == "u" else byte.view(s8)).astype(s64)
+
+    def fn(a, b, c):
+        apart = [np.abs(field(a, ka, k) - field(b, kb, k)).astype(u32) for k in range(4)]
+        if total:
+            return c + apart[0] + apart[1] + apart[2] + apart[3]
+        return apart[0] | apart[1] << u32(8) | apart[2] << u32(16) | apart[3] << u32(24)
+
+    return Op(fn, (ka, kb, dst), (dst,)) if dst == "u32" else None
+
+
+@_op("fns")
+def _fns(op, mods, types):
+    """The place of the n-th set bit from `base` on (back, for a negative n); 0 asks for bit `base` itself."""
+
+    def fn(mask, base, n):
+        step = pick(n < 0, s64(-1), s64(1))
+        left = np.maximum(np.abs(n.astype(s64)), 1)
+        reach = pick(n == 0, s64(1), s64(32))
+        place, found = base.astype(s64), s64(-1)
+        for turn in range(32):
+            inside = (place >= 0) & (place < 32) & (turn < reach)
+            hit = inside & ((mask >> np.clip(place, 0, 31).astype(u32)) & u32(1)).astype(bool)
+            left = left - hit
+            found = pick(hit & (left == 0), place, found)
+            place = place + step
+        return found.astype(u32)
+
+    return Op(fn, ("b32", "u32", "s32"), ("u32",))
+
+
 # ---------------------------------------------------------------------------- floats
 
 
