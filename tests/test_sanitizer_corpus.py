@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+import labkit
 
 sys.path.insert(0, str(Path(__file__).parent / "sanitizer_corpus"))
 
@@ -48,3 +52,65 @@ def test_a_planted_bug_is_found(case: Case):
 def test_a_right_kernel_passes(case: Case):
     case.run()
     case.run(chunk_threads=128)
+
+
+RECORDED = Path(labkit.__file__).parent / "recorded" / "sanitizers" / "compute-sanitizer--nvidia-h200.json"
+FINDS = {
+    "memcheck": {"out_of_bounds", "misaligned"},
+    "racecheck": {"race"},
+    "initcheck": {"uninitialized"},
+    "synccheck": {"barrier", "shuffle"},
+}
+# What compute-sanitizer reports of right kernels: a volatile flag, and what an exchange throws away.
+FALSE_REPORTS = {"volatile_flag_in_block", "exchanged_in"}
+
+
+def test_at_least_what_compute_sanitizer_finds():
+    report = json.loads(RECORDED.read_text())
+    assert report["machine"] == "NVIDIA H200" and report["compute_sanitizer"] and not report["not_run"]
+    known = {c.id: c for c in CASES}
+    found, elsewhere = set(), []
+    for result in report["results"]:
+        cases = [known[name] for name in result["ids"]]
+        if not cases[0].kind:
+            assert not result["timed_out"]
+            assert set(result["kernels"]) <= FALSE_REPORTS, result
+            continue
+        (case,) = cases
+        if result["found"]:
+            # For ours, test_a_planted_bug_is_found sees to the same kind at the marked line.
+            assert case.kind in FINDS[result["tool"]], result
+            found.add(case.id)
+            if not set(case.bug) & set(result["lines"]):
+                elsewhere.append(case.id)
+    assert len(found) == 48 and len({c.kind for c in WRONG if c.id in found}) >= 5
+    # Elsewhere it names a line that is marked. Here it blames what ptxas made of the stores before, which it fused
+    # because the cast promises alignment, and the block's barrier that the other half of the warp waits at.
+    assert set(elsewhere) == {"cuda-shared_vector", "cuda-syncwarp_names_too_many"}
+
+
+@pytest.mark.slow
+def test_the_cost_of_sanitizers():
+    """Over all gemm solutions, each at its own shapes: under three times, and loosely so."""
+    problem = labkit.problem("gemm")
+    times = {True: 0.0, False: 0.0}
+    for step in problem.ladder:
+        for language in step.languages:
+            kernel = problem[step.name, language].solution.kernel
+            for sanitize in (True, False, False, True):
+                times[sanitize] += run_shapes(problem, kernel, sanitize)
+    ratio = times[True] / times[False]
+    print(f"sanitizers on {times[True]:.1f} s, off {times[False]:.1f} s: {ratio:.2f} times")
+    assert ratio < 3
+
+
+def run_shapes(problem, kernel, sanitize: bool) -> float:
+    from labkit.check import _launch
+
+    seconds = 0.0
+    for shape in map(problem.dims_of, problem.shapes):
+        inputs, outputs = problem.make_inputs(shape, 0, device="cpu"), problem.make_outputs(shape)
+        started = time.perf_counter()
+        _launch(kernel, outputs, inputs, "emulator", sanitize=sanitize, engine="interpreter")
+        seconds += time.perf_counter() - started
+    return seconds
