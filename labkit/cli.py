@@ -84,13 +84,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_record(ceilings)
     ceilings.add_argument("--json", action="store_true", help="print JSON")
 
+    command("devices", _devices, "Say what GPUs can do at most: the one here, and those of a table with its sources.")
+
     record = command("record", _record, "Keep profiles of a ladder's solutions, by Nsight Compute on this GPU.")
     record.add_argument("problem", metavar="PROBLEM", help="such as gemm")
     record.add_argument("folder", type=Path, metavar="DIR", help="where to keep them")
     record.add_argument("--shape", action="append", type=_shape, help="such as M=4096,N=4096,K=4096; may be repeated")
 
     fidelity = command("fidelity", _fidelity, "Compare the emulator's counters with Nsight Compute's.")
-    fidelity.add_argument("problem", metavar="PROBLEM", help="such as gemm")
+    fidelity.add_argument("problem", metavar="PROBLEM", help="such as gemm, or corpus: kernels made to be hard")
     _add_record(fidelity)
 
     from labkit import cliff
@@ -235,6 +237,13 @@ def _ceilings(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _devices(_: argparse.Namespace) -> int:
+    from labkit.models import devices
+
+    print(devices.table(devices.present()))
+    return 0
+
+
 def _record(arguments: argparse.Namespace) -> int:
     from labkit import ladder
     from labkit.profiling import fidelity, recorded
@@ -247,16 +256,17 @@ def _record(arguments: argparse.Namespace) -> int:
 
 
 def _fidelity(arguments: argparse.Namespace) -> int:
-    from labkit import ladder
     from labkit.profiling import fidelity
 
-    found = ladder.problem(arguments.problem)
     if arguments.record:
-        print(f"Recorded in {fidelity.record(found, arguments.record)}.")
+        print(f"Recorded in {fidelity.record(arguments.problem, arguments.record)}.")
         return 0
-    readings = fidelity.compare(found)
+    readings = fidelity.compare(arguments.problem)
     print(fidelity.table(readings).to_string(index=False))
-    return 0 if all(r.equal for r in readings if r.claim == "exact") else 1
+    wrong = [r for r in readings if r.claim == "exact" and not r.equal]
+    for r in wrong:
+        print(f"{r.case}: {r.metric} reads {', '.join(f'{v:,.6g}' for v in r.ncu)}, counted {r.emulator:,.6g}")
+    return 1 if wrong else 0
 
 
 def _build(arguments: argparse.Namespace) -> int:

@@ -194,7 +194,7 @@ def fake_ncu(monkeypatch, tmp_path):
 def test_ncu_is_run_on_the_replay(fake_ncu):
     arguments = fake_ncu()
     metrics = (SECTORS, REQUESTS, RATIO, "gpu__time_duration.sum", "launch__block_size")
-    (found,) = ncu.run("some/folder", metrics)
+    found = ncu.combine(ncu.run("some/folder", metrics))
     assert found == {
         SECTORS: 2097159,
         REQUESTS: 262146,
@@ -211,8 +211,15 @@ def test_measured_profile_of_recorded_launches(fake_ncu):
     fake_ncu()
     out, source = np.zeros(64, np.float32), np.ones(64, np.float32)
     metrics = (SECTORS, REQUESTS, RATIO)
-    profile = profile_measured(lambda: copy[1, 64](out, source, 1), label="copy/one", metrics=metrics)
+
+    def twice():
+        copy[1, 64](out, source, 1)
+        copy[1, 64](out, source, 1)
+
+    profile = profile_measured(twice, label="copy/one", metrics=metrics)
     assert (profile.origin, profile.kernel, profile[REQUESTS]) == ("measured", "copy/one", 262146)
+    with pytest.raises(LabkitError, match="saw 2 launches where 1 ran"):
+        profile_measured(lambda: copy[1, 64](out, source, 1), metrics=metrics)
     assert not out.any(), "nothing runs while it is recorded"
     with pytest.raises(LabkitError, match="No kernel was launched"):
         profile_measured(lambda: None)

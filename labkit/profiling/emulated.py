@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.emulator.counters import Counters
 from labkit.emulator.engine import Emulation
 from labkit.emulator.ptx import parse
+from labkit.emulator.steps import Steps
 from labkit.emulator.trace import Trace
 from labkit.errors import LabkitError
 from labkit.profiling.profile import Profile
@@ -34,20 +35,23 @@ def profile_emulated(
     shape: Mapping[str, int] | None = None,
     names: Mapping[str, Any] | None = None,
     trace: Trace | None = None,
+    steps: Steps | None = None,
 ) -> Profile:
     """Call `fn` with its numba and CUDA C++ launches run on the emulator, and count them together.
 
     label, shape : what the profile says of itself; the label defaults to the kernel's name.
     names : tensors by the names that the profile and its pictures use for them.
     trace : which warp's accesses to keep; the first warp of block (0, 0, 0) by default.
+    steps : which block's steps to keep; those of block (0, 0, 0) by default.
     Raises KernelFault where a kernel does wrong, LabkitError where `fn` launches nothing.
     """
     from labkit.kernels import emulating
 
-    counters, trace = Counters(), trace or Trace()
-    emulation = _Watched(counters=counters, trace=trace)
+    counters, trace, steps = Counters(), trace or Trace(), steps or Steps()
+    emulation = _Watched(counters=counters, trace=trace, steps=steps)
     with emulating(emulation, names):
         fn()
+    steps.finish()
     if not counters.launches:
         raise LabkitError("No kernel was launched, so there is nothing to profile; launch one inside the function.")
     buffers = emulation.memory.buffers
@@ -63,6 +67,7 @@ def profile_emulated(
             for number, used in sorted(counters.buffers.items())
         },
         accesses=tuple(trace.accesses),
+        steps=steps,
         machine={"emulator of": ARCH, "on": platform.machine()},
         notes=tuple(counters.notes),
     )

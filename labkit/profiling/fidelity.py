@@ -1,13 +1,15 @@
 """How well the emulator's counters agree with Nsight Compute's, metric by metric.
 
-On a GPU, `record` runs every solution of a ladder under ncu and keeps what it read. Anywhere, `compare` runs the same
-solutions on the emulator and sets its counters beside the recorded ones.
+On a GPU, `record` runs kernels under ncu and keeps what it read: every solution of a ladder, or the corpus, which is
+made to be hard. Anywhere, `compare` runs the same on the emulator and sets its counters beside the recorded ones.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +30,12 @@ NOISY, NOISE = "l1tex__data_", 0.02
 
 @dataclass(frozen=True)
 class Reading:
-    """One metric of one kernel: what ncu read, what the emulator counted, and what it claims for its count.
+    """One metric of one case: what ncu read, what the emulator counted, and what it claims for its count.
 
     noise: what the hardware's own replays may add to the reading.
     """
 
-    kernel: str
-    shape: dict[str, int]
+    case: str
     metric: str
     ncu: tuple[float, ...]
     emulator: float
@@ -52,63 +53,82 @@ class Reading:
         return -rounding <= self.off <= self.noise + rounding
 
 
+@dataclass(frozen=True)
+class Case:
+    """A run to compare: its name, a hash of its code, and the run as `profile_emulated` takes it.
+
+    `run` may be called several times; each time it makes its inputs anew, and the same ones.
+    """
+
+    name: str
+    fingerprint: str
+    run: Callable[[], dict[str, Any]]
+
+
+def cases(name: str) -> list[Case]:
+    """The solutions of a problem, each at its profile shape and at one that no tile divides; or the "corpus"."""
+    if name == "corpus":
+        from labkit.profiling import corpus
+
+        return corpus.cases()
+    from labkit.ladder import problem
+
+    ladder = problem(name)
+    even = ladder.problem.profile_shape
+    odd = {dim: size - 3 - 7 * n for n, (dim, size) in enumerate(even.items())}
+    return [
+        Case(f"{rung.label} {shape}", rung.fingerprint, partial(rung.launches, shape))
+        for rung in solutions(ladder)
+        for shape in (even, odd)
+    ]
+
+
 def solutions(ladder: Ladder) -> list[Rung]:
     """Every solution of a ladder in every language."""
     return [ladder[s.name, language].solution for s in ladder.problem.ladder for language in s.languages]
 
 
-def shapes(ladder: Ladder) -> list[dict[str, int]]:
-    """The profile shape, and one that no tile divides."""
-    even = ladder.problem.profile_shape
-    return [even, {name: size - 3 - 7 * n for n, (name, size) in enumerate(even.items())}]
+def record(name: str, folder: Path | None = None) -> Path:
+    """Run every case under ncu and write the recorded file; LabkitError where ncu cannot run."""
+    found = cases(name)
+    runs = [case.run() for case in found]
+    _, samples = ncu.measure([run["fn"] for run in runs], repeats=REPEATS)
+    entries = [
+        {
+            "case": case.name,
+            "fingerprint": case.fingerprint,
+            "readings": {metric: [turn[metric] for turn in turns] for metric in turns[0]},
+        }
+        for case, turns in zip(found, samples, strict=True)
+    ]
+    return recorded.write("counters", name, {"entries": entries}, folder)
 
 
-def record(ladder: Ladder, folder: Path | None = None) -> Path:
-    """Run every solution under ncu and write the recorded file; LabkitError where ncu cannot run."""
-    entries = []
-    for rung in solutions(ladder):
-        for shape in shapes(ladder):
-            run = rung.launches(shape)
-            _, samples = ncu.measure(run["fn"], names=run["names"], repeats=REPEATS)
-            readings = {metric: [sample[metric] for sample in samples] for metric in samples[0]}
-            entries.append(
-                {
-                    "rung": rung.step.name,
-                    "language": rung.language,
-                    "fingerprint": rung.fingerprint,
-                    "shape": run["shape"],
-                    "readings": readings,
-                }
-            )
-    return recorded.write("counters", ladder.problem.name, {"entries": entries}, folder)
-
-
-def entries(problem: str) -> list[dict[str, Any]]:
-    """What was recorded of a problem; LabkitError where nothing was."""
-    files = recorded.files("counters", problem)
+def entries(name: str) -> dict[str, dict[str, Any]]:
+    """What was recorded, by the case's name; LabkitError where nothing was."""
+    files = recorded.files("counters", name)
     if not files:
-        raise LabkitError(f"No counters of {problem} are recorded; on a GPU, labkit fidelity --record keeps them.")
-    return json.loads(files[0].read_text())["entries"]
+        raise LabkitError(f"No counters of {name} are recorded; on a GPU, labkit fidelity {name} --record keeps them.")
+    return {entry["case"]: entry for entry in json.loads(files[0].read_text())["entries"]}
 
 
-def compare(ladder: Ladder) -> list[Reading]:
-    """Recorded readings beside the emulator's counts of the same kernels at the same shapes."""
-    return [reading for entry in entries(ladder.problem.name) for reading in readings(ladder, entry)]
+def compare(name: str) -> list[Reading]:
+    """Recorded readings beside the emulator's counts of the same runs."""
+    there = entries(name)
+    return [reading for case in cases(name) if case.name in there for reading in readings(case, there[case.name])]
 
 
-def readings(ladder: Ladder, entry: dict[str, Any]) -> list[Reading]:
+def readings(case: Case, entry: dict[str, Any]) -> list[Reading]:
     """One recorded entry beside the emulator's counts."""
     from labkit.profiling.emulated import profile_emulated
 
-    rung = ladder[entry["rung"], entry["language"]].solution
-    if rung.fingerprint != entry["fingerprint"]:
-        raise LabkitError(f"{rung.label} has changed since its counters were recorded; record them again.")
-    emulated = profile_emulated(**rung.launches(entry["shape"]))
+    if case.fingerprint != entry["fingerprint"]:
+        raise LabkitError(f"{case.name} has changed since its counters were recorded; record them again.")
+    emulated = profile_emulated(**case.run())
     waves = sum(value for metric, value in emulated.metrics.items() if "_wavefronts_" in metric)
     return [
         Reading(
-            rung.label,
-            entry["shape"],
+            case.name,
             metric,
             tuple(values),
             emulated.metrics[metric],

@@ -51,11 +51,9 @@ def available() -> bool:
 def run(
     folder: str | Path, metrics: Sequence[str] = DEFAULT, *, repeats: int = 1, timeout: float = 600
 ) -> list[dict[str, float]]:
-    """Profile the recording in `folder` (`Recording.save`), all its launches together, `repeats` times.
+    """What ncu reads for each launch of the recording in `folder` (`Recording.save`), run `repeats` times over.
 
-    Values are in base units (bytes, nanoseconds). Counts of several launches add up, ratios of counts
-    are made anew (left out where there is nothing to divide by), and what is neither is the mean
-    weighted by time.
+    Values are in base units (bytes, nanoseconds); `combine` puts launches together.
     Raises LabkitError, one sentence with the mend, where it cannot be done.
     """
     ncu = find()
@@ -82,8 +80,7 @@ def run(
         raise LabkitError(
             f"Nsight Compute has no metric {', '.join(missing)} on this chip; `ncu --query-metrics` lists those it has."
         )
-    each = len(launches) // repeats
-    return [combine(launches[n * each : (n + 1) * each]) for n in range(repeats)]
+    return launches
 
 
 def profile_measured(
@@ -101,28 +98,41 @@ def profile_measured(
     """
     from labkit.emulator.ptx import short_name
 
-    launches, (found,) = measure(fn, names=names, metrics=metrics)
+    launches, ((found,),) = measure([fn], names=names, metrics=metrics)
     kernels = dict.fromkeys(short_name(launch.entry) for launch in launches)
     return Profile("measured", label or " + ".join(kernels), dict(shape or {}), found, machine=_machine())
 
 
 def measure(
-    fn: Callable[[], object],
+    runs: Sequence[Callable[[], object]],
     *,
     names: Mapping[str, Any] | None = None,
     metrics: Sequence[str] = DEFAULT,
     repeats: int = 1,
-) -> tuple[list[Launch], list[dict[str, float]]]:
-    """The launches of `fn`, and what ncu reads when they run, once for each of `repeats`."""
+) -> tuple[list[Launch], list[list[dict[str, float]]]]:
+    """The launches of all `runs`, and for each run what ncu reads for its launches together, once per repeat.
+
+    All of them are measured in one process. Arrays that the runs use must live until this returns.
+    """
     from labkit.kernels import recording
 
+    ends = []
     with recording(names) as record:
-        fn()
-    if not record.launches:
+        for fn in runs:
+            fn()
+            ends.append(len(record.launches))
+    starts = [0, *ends[:-1]]
+    if any(start == end for start, end in zip(starts, ends, strict=True)):
         raise LabkitError("No kernel was launched, so there is nothing to profile; launch one inside the function.")
     with tempfile.TemporaryDirectory() as folder:
         record.save(folder)
-        return record.launches, run(folder, metrics, repeats=repeats)
+        found = run(folder, metrics, repeats=repeats)
+    if len(found) != repeats * ends[-1]:
+        raise LabkitError(f"Nsight Compute saw {len(found)} launches where {repeats * ends[-1]} ran; profile again.")
+    turns = [found[turn * ends[-1] : (turn + 1) * ends[-1]] for turn in range(repeats)]
+    return record.launches, [
+        [combine(turn[start:end]) for turn in turns] for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def _machine() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ from labkit.profiling.metrics import BY_NAME, METRICS, amount, describe, unknown
 
 if TYPE_CHECKING:
     import pandas
+
+    from labkit.emulator.steps import Steps
 
 _LEFT = "style='text-align:left'"
 _RIGHT = "style='text-align:right'"
@@ -30,7 +32,7 @@ class Profile:
     `profile[metric]` takes Nsight Compute's full names. `origin` is "measured", "emulated" or
     "recorded"; `fidelity` tells for emulated metrics how far they go ("exact", "bound" or
     "modeled"); `arrays` has the distinct bytes loaded and stored per array; `accesses` the traced
-    memory accesses of one warp; `machine` where the numbers come from; `notes` what to mind.
+    memory accesses of one warp; `steps` what one block did step by step (not kept by `to_dict`); `machine` where the numbers come from; `notes` what to mind.
     """
 
     origin: str
@@ -43,6 +45,7 @@ class Profile:
     accesses: tuple[Access, ...] = ()
     machine: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    steps: Steps | None = field(default=None, compare=False, repr=False)
 
     def __getitem__(self, metric: str) -> float:
         """The value of a metric; LabkitError with the nearest names if there is none."""
@@ -64,7 +67,9 @@ class Profile:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        return asdict(self)
+        data = asdict(replace(self, steps=None))
+        del data["steps"]
+        return data
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Profile:
