@@ -82,6 +82,8 @@ def test_wmma_gemm(name):
     metric = f"sm__ops_path_tensor_src_{OPERATIONS.get(name.split()[0], 'int8')}.sum"
     assert profile[metric] == 2 * want.shape[0] * want.shape[1] * 32
     assert profile.fidelity[metric] == "exact"
+    assert profile.fidelity["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"] == "modeled"
+    assert profile.fidelity["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"] == "exact"
 
 
 @pytest.mark.parametrize(

@@ -285,6 +285,10 @@ class Counters:
         self.launches += 1
         self.kernels.append(short_name(launch.entry))
         self._describe(launch)
+        if any(i.op == "wmma" and "mma" not in i.mods and "global" not in i.mods for i in instructions):
+            # ptxas's accesses are known, but ncu has not been asked for their wavefronts.
+            shared = (m.format(k) for k in ("ld", "st") for m in (_WAVEFRONTS, _CONFLICTS))
+            self._fidelity.update({name: "modeled" for name in shared if self._fidelity.get(name) != "bound"})
         if _spins(instructions):
             # How often a thread asks before it gets its turn is a matter of time, which nothing here knows.
             for form in (_REQUESTS, _SECTORS, _PER_REQUEST):
