@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from labkit.emulator.engine import Machine, Mask
 
 u32 = np.uint32
+LATE_TURNS = 50
 Source = tuple[int, Callable | None]
 
 
@@ -42,6 +43,7 @@ class Held:
         self.machine = machine
         self.masks: dict[int, Mask] = {}
         self.late: set[int] = set()  # of them, the instructions where threads are only made late
+        self.turns = 0
         self.free: int | None = None  # where the late ones may go on
         self.members: dict[int, Source] = {}
         self.memo: dict[int, tuple] = {}
@@ -137,6 +139,12 @@ class Held:
 
     def is_sync(self, pc: int) -> bool:
         return self.machine.program.instructions[pc].op in ("bar", "barrier") and pc not in self.late
+
+    def another_turn(self) -> None:
+        """Groups that spin take turns; after many, the late ones may be what they wait for."""
+        self.turns += 1
+        if self.turns % LATE_TURNS == 0:
+            self.late_ones_go()
 
     def late_ones_go(self) -> None:
         """Others spin, perhaps for what the late threads have to do."""

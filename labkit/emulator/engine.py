@@ -455,7 +455,8 @@ class Machine:
             elif since > patience:
                 # One group may spin for what another has yet to do: give each a turn.
                 since = 0
-                self.held.late_ones_go()
+                if not self.pending:
+                    self.held.late_ones_go()
                 if self.pending:
                     patience = QUANTUM
                     pc, mask, fair = self.other_group(pc, mask)
@@ -510,6 +511,7 @@ class Machine:
 
     def other_group(self, pc: int, mask: Mask) -> tuple[int, Mask, int]:
         """Put this group aside for the one behind it, in turn."""
+        self.held.another_turn()
         later = [p for p in self.pending if p > pc]
         chosen = min(later) if later else min(self.pending)
         self.push(pc, mask)

@@ -20,6 +20,7 @@ import struct
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -74,14 +75,14 @@ class Case:
             else:
                 params.append(pointer)
         if self.language == "numba":
-            ptx = numba_ptx(self.function, *(v for _, v, _ in values))
+            ptx = _numba_ptx(self)
             entry = parse(ptx).entries[0]
         else:
             ptx, entry = nvrtc_file(self.file), self.name
         return Launch(ptx, entry, self.grid, self.block, tuple(params), shared=self.shared), arrays
 
-    def run(self, **options: object) -> None:
-        """On the emulator; raises KernelFault."""
+    def run(self, **options: object) -> list[np.ndarray]:
+        """On the emulator: the arrays after it; raises KernelFault."""
         launch, arrays = self.launch()
         emulation = Emulation(**{"max_steps": 200_000, **options})
         for name, array, fresh in arrays:
@@ -91,6 +92,12 @@ class Case:
             if fresh:
                 emulation.memory.buffers[number].forget()
         emulation.run(launch)
+        return [array for _, array, _ in arrays]
+
+
+@cache
+def _numba_ptx(case: Case) -> str:
+    return numba_ptx(case.function, *(value for _, value, _ in case.arrays()))
 
 
 class Long(int):

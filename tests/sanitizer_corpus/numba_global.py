@@ -40,7 +40,7 @@ def neighbor_block(y, x):
 @wrong("race", 4, 32, "ramp f4 130")
 def in_place_stencil(x):
     i = cuda.grid(1) + 1
-    x[i] = float32(0.5) * (x[i - 1] + x[i + 1])  # BUG
+    x[i] = x[i + 1] - x[i - 1]  # BUG
 
 
 @wrong("race", 8, 32, "zeros f4 1", "ramp f4 256")
