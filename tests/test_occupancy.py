@@ -9,7 +9,8 @@ import pytest
 
 from labkit import recorded
 from labkit.errors import LabkitError
-from labkit.models.occupancy import LIMITS, WARP, occupancy
+from labkit.models.devices import LIMITS
+from labkit.models.occupancy import WARP, occupancy
 
 MEASURED = [
     (file.stem, entry, json.loads(file.read_text())["sms"])
@@ -82,7 +83,7 @@ def test_what_runs_out_first():
         ((0, 32), "threads per block"),
         ((256, 256), "0 to 255 registers per thread, not 256"),
         ((256, 32, 232_449), "232,448 bytes of shared memory"),
-        ((256, 32, 0, "sm_70"), "there are sm_80, sm_90"),
+        ((256, 32, 0, "sm_70"), "there are sm_75, sm_80, sm_86, sm_89, sm_90, sm_100"),
         ((1024, 80), "needs 81,920 registers"),
     ],
 )

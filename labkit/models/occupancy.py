@@ -9,41 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labkit.errors import LabkitError
+from labkit.models.devices import limits
 
 WARP = 32
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one multiprocessor has, and in which portions it gives it out.
-
-    warps, blocks: the most that it holds.  registers: of 32 bits.  shared: bytes, the largest split of L1 and shared
-    memory.  shared_per_block: the most that a block may ask for.  registers_per_thread, threads_per_block: likewise.
-    The portions are the same on both: registers by 256 per warp, in each of 4 parts of the multiprocessor, and shared
-    memory by 128 bytes, with 1024 on top that the system keeps for each block.
-
-    Sources: CUDA Programming Guide, technical specifications per compute capability; portions as in NVIDIA's own
-    calculator, cuda_occupancy.h of the CUDA toolkit (cudaOccRegAllocationGranularity,
-    cudaOccSubPartitionsPerMultiprocessor, cudaOccSMemAllocationGranularity); the 1024 bytes: Ampere tuning guide.
-    """
-
-    warps: int = 64
-    blocks: int = 32
-    registers: int = 65536
-    shared: int = 233472
-    shared_per_block: int = 232448
-    registers_per_thread: int = 255
-    threads_per_block: int = 1024
-    register_portion: int = 256
-    parts: int = 4
-    shared_portion: int = 128
-    shared_reserved: int = 1024
-
-
-LIMITS = {
-    "sm_80": Limits(shared=167936, shared_per_block=166912),  # A100
-    "sm_90": Limits(),  # H100, H200
-}
 
 
 @dataclass(frozen=True)
@@ -73,12 +41,10 @@ def occupancy(threads: int, registers: int, shared: int = 0, arch: str = "sm_90"
     """The theoretical occupancy of a kernel; the formulas are those of NVIDIA's cuda_occupancy.h.
 
     threads : per block.  registers : per thread (`launch__registers_per_thread`).  shared : bytes per block, static and
-    dynamic together.  arch : a key of LIMITS.
+    dynamic together.  arch : a key of labkit.models.devices.LIMITS.
     Raises LabkitError where no such block can run at all, naming what it has too much of.
     """
-    if arch not in LIMITS:
-        raise LabkitError(f"The limits of {arch!r} are not known; there are {', '.join(LIMITS)}.")
-    has = LIMITS[arch]
+    has = limits(arch)
     for value, least, most, what in (
         (threads, 1, has.threads_per_block, "threads per block"),
         (registers, 0, has.registers_per_thread, "registers per thread"),
@@ -92,19 +58,19 @@ def occupancy(threads: int, registers: int, shared: int = 0, arch: str = "sm_90"
     by_shared = None
     if shared:
         by_shared = has.shared // _up(shared + has.shared_reserved, has.shared_portion)
-    limits = {
+    allowed_by = {
         "registers": by_registers,
         "shared memory": by_shared,
         "warps": has.warps // warps,
         "blocks": has.blocks,
     }
-    blocks = min(allowed for allowed in limits.values() if allowed is not None)
+    blocks = min(allowed for allowed in allowed_by.values() if allowed is not None)
     if not blocks:
         raise LabkitError(
             f"A block of {threads} threads with {registers} registers each needs {warps * per_warp:,} registers, "
             f"and a multiprocessor has {has.registers:,}."
         )
-    return Occupancy(blocks, blocks * warps, blocks * warps / has.warps, limits)
+    return Occupancy(blocks, blocks * warps, blocks * warps / has.warps, allowed_by)
 
 
 def _up(value: int, portion: int) -> int:

@@ -1,0 +1,83 @@
+"""The table of devices: figures that agree with one another, and limits that agree with NVIDIA's calculator."""
+
+from __future__ import annotations
+
+import pytest
+
+from labkit import recorded
+from labkit.cli import main
+from labkit.errors import LabkitError
+from labkit.models import devices
+from labkit.models.devices import DEVICES, find
+from labkit.models.occupancy import occupancy
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)
+def test_figures_agree_with_one_another(device):
+    """A peak is multiprocessors x what each begins per clock x the clock: a slip of the pen in one breaks the product.
+
+    INT8 runs at two or four times the rate of FP16 summed in float32.
+    """
+    assert device.name in DEVICES and device.source
+    if device.sms and device.clock_mhz:
+        peak = device.sms * device.limits.fp32_lanes * 2 * device.clock_mhz / 1e6
+        assert device.fp32_tflops == pytest.approx(peak, rel=0.01)
+    assert device.int8_tops / device.tensor_tflops == pytest.approx(2, rel=0.01) or device.arch in ("sm_86", "sm_89")
+    assert set(device.others) <= set(devices.COLUMNS)
+
+
+def test_no_measured_ceiling_exceeds_its_peak():
+    peaks = find("NVIDIA H200").rates
+    measured = recorded.ceilings("NVIDIA H200")
+    assert {"read_gbps", "shared_gbps", "fp32_tflops", "bf16_tflops", "int8_tops"} <= set(peaks)
+    for name in set(peaks) & set(measured):
+        assert 0.4 * peaks[name] < measured[name] <= peaks[name], name
+
+
+# threads, registers, shared, arch -> blocks: by cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0's cuda_occupancy.h
+CALCULATED = [
+    (128, 125, 0, "sm_75", 4),
+    (864, 39, 2644, "sm_75", 1),
+    (832, 8, 0, "sm_75", 1),
+    (310, 129, 7355, "sm_75", 1),
+    (32, 16, 0, "sm_75", 16),
+    (416, 116, 3328, "sm_75", 1),
+    (64, 200, 0, "sm_86", 4),
+    (279, 101, 23734, "sm_86", 1),
+    (124, 103, 0, "sm_86", 4),
+    (160, 201, 9910, "sm_86", 1),
+    (32, 16, 0, "sm_86", 16),
+    (352, 110, 6493, "sm_86", 1),
+    (744, 33, 0, "sm_89", 2),
+    (775, 34, 1512, "sm_89", 1),
+    (352, 75, 0, "sm_89", 2),
+    (124, 238, 17551, "sm_89", 2),
+    (32, 16, 0, "sm_89", 24),
+    (96, 244, 4045, "sm_89", 2),
+    (310, 22, 0, "sm_100", 6),
+    (160, 114, 3020, "sm_100", 3),
+    (224, 144, 0, "sm_100", 1),
+    (806, 72, 7784, "sm_100", 1),
+    (32, 16, 0, "sm_100", 32),
+    (320, 167, 9026, "sm_100", 1),
+]
+
+
+@pytest.mark.parametrize(("threads", "registers", "shared", "arch", "blocks"), CALCULATED)
+def test_limits_as_nvidia_s_calculator_says(threads, registers, shared, arch, blocks):
+    assert occupancy(threads, registers, shared, arch).blocks == blocks
+
+
+def test_found_by_a_part_of_the_name():
+    assert find("h200").name == "NVIDIA H200"
+    assert find("T4").l2 == 4 * 2**20
+    assert find("A100-SXM4-80GB").source_of("bandwidth_gbps").endswith("datasheet")
+    for vague in ("A100", "GTX 480", ""):
+        with pytest.raises(LabkitError, match="NVIDIA GeForce RTX 3090"):
+            find(vague)
+
+
+def test_the_command_prints_the_table_with_its_sources(capsys):
+    assert main(["devices"]) == 0
+    out = capsys.readouterr().out
+    assert all(device.name in out and device.source in out for device in DEVICES.values())
