@@ -67,7 +67,7 @@ def _shared(kind: str, verb: str) -> tuple[Metric, ...]:
     )
 
 
-_STALLS = {  # ncu's reason: what a warp waits for
+STALL_REASONS = {  # ncu's reason: what a warp waits for
     "long_scoreboard": "data from global or local memory",
     "short_scoreboard": "data from shared memory or special functions",
     "barrier": "the other warps of its block, at a barrier",
@@ -92,7 +92,7 @@ def _stalls() -> tuple[Metric, ...]:
             f"Warps that wait for {what}, on average over the cycles in which an instruction issues.",
             "less",
         )
-        for reason, what in _STALLS.items()
+        for reason, what in STALL_REASONS.items()
     )
 
 

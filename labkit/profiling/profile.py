@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
     from labkit.emulator.steps import Steps
+    from labkit.profiling.explain import Explanation
 
 _LEFT = "style='text-align:left'"
 _RIGHT = "style='text-align:right'"
@@ -32,7 +33,8 @@ class Profile:
     `profile[metric]` takes Nsight Compute's full names. `origin` is "measured", "emulated" or
     "recorded"; `fidelity` tells for emulated metrics how far they go ("exact", "bound" or
     "modeled"); `arrays` has the distinct bytes loaded and stored per array; `accesses` the traced
-    memory accesses of one warp; `steps` what one block did step by step (not kept by `to_dict`); `machine` where the numbers come from; `notes` what to mind.
+    memory accesses of one warp; `steps` what one block did step by step (not kept by `to_dict`);
+    `machine` where the numbers come from; `notes` what to mind.
     """
 
     origin: str
@@ -64,6 +66,12 @@ class Profile:
     def diff(self, before: Profile) -> Diff:
         """What moved from `before` to this profile, and by how much."""
         return Diff(before, self)
+
+    def explain(self) -> Explanation:
+        """What binds this kernel, and which counters show it, in three sentences; see `labkit.profiling.explain`."""
+        from labkit.profiling.explain import explain
+
+        return explain(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
