@@ -61,6 +61,7 @@ class Emulation:
         sanitize: bool = True,
         counters: object | None = None,
         trace: object | None = None,
+        steps: object | None = None,
         max_steps: int = 5_000_000,
         chunk_threads: int = 16_384,
         delay: Delay | None = None,
@@ -72,6 +73,7 @@ class Emulation:
         self.engine = engine
         self.counters = counters
         self.trace = trace
+        self.recorder = steps
         self.max_steps = max_steps
         self.chunk_threads = chunk_threads
         self.delay = delay
@@ -86,6 +88,7 @@ class Emulation:
             if self.counters is not None:
                 self.counters.begin(launch, program.instructions)
             machine.run()
+            machine.counters = self.counters
             if machine.jit is not None:
                 machine.jit.finish()
             if self.counters is not None:
@@ -175,7 +178,9 @@ class Machine:
         self.shared_stride = -(-max(self.shared_bytes, 1) // 16) * 16
         self.local_stride = -(-max(program.local_size, 1) // 16) * 16
         self.registers = self._registers()
-        self.watch = self.counters is not None or self.trace is not None
+        self.recorder = emulation.recorder
+        self.recorded = False
+        self.watch = self.counters is not None or self.trace is not None or self.recorder is not None
         self.globals = Watch(self) if self.sanitize else None
         self.jit = None
         own = self.steps is self.code.steps and (self.counters is None or hasattr(self.counters, "rows"))
@@ -327,6 +332,8 @@ class Machine:
         self._specials(chunk, block)
         if self.jit is not None:
             self.jit.start()
+        self.counters = self.emulation.counters
+        self.recorded = self.recorder is not None and self.recorder.start(self)
 
     def _specials(self, chunk: Chunk, block: np.ndarray) -> None:
         launch = self.launch
@@ -422,7 +429,7 @@ class Machine:
         pc, mask, taken, since, fair = 0, self.full, 0, 0, 0
         patience = STUCK_STEPS
         max_steps = self.emulation.max_steps
-        regions = self.jit.at if self.jit is not None else [None] * (len(steps) + 1)
+        regions = self.jit.at if self.jit is not None and not self.recorded else [None] * (len(steps) + 1)
         while True:
             if pc >= self.limit:
                 if pc in self.pending:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import linecache
 import os
 import re
 import struct
@@ -346,8 +347,18 @@ def cuda_kernel(
     path : the file that errors point at.  Raises KernelError where the source does not compile or has no such kernel.
     """
     kernel = CudaKernel(source, name, path or f"{name}.cu", tuple(defines), arch)
-    kernel.entry(kernel.ptx())
+    ptx = kernel.ptx()
+    kernel.entry(ptx)
+    if path is None:
+        _keep_lines(source, ptx, f"{name}.cu")
     return kernel
+
+
+def _keep_lines(source: str, ptx: str, path: str) -> None:
+    """Let messages and pictures quote a source that is in no file, under the name that its PTX gives it."""
+    for named in re.findall(r'\.file\s+\d+\s+"([^"]+)"', ptx):
+        if os.path.basename(named) == path:
+            linecache.cache[named] = (len(source), None, source.splitlines(keepends=True), named)
 
 
 # --- launch lines --------------------------------------------------------------------------------------

@@ -1,9 +1,15 @@
-"""Figures from data: every function takes data and returns a plotly figure."""
+"""Figures from data: every function takes data and returns a plotly figure (`source` a listing)."""
 
 from __future__ import annotations
 
 from labkit.plots.access import access_map
+from labkit.plots.blocks import divergence, reuse, tile_walk, timeline
 from labkit.plots.ladder import ladder
+from labkit.plots.listing import source
+from labkit.plots.roofline import roofline
 from labkit.plots.waves import bands, bars, decomposition, throughput, waves
 
-__all__ = ["access_map", "bands", "bars", "decomposition", "ladder", "throughput", "waves"]
+__all__ = [
+    "access_map", "bands", "bars", "decomposition", "divergence", "ladder", "reuse", "roofline", "source", "throughput",
+    "tile_walk", "timeline", "waves",
+]  # fmt: skip
