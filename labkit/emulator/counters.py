@@ -236,8 +236,14 @@ def _union(seen: list[_Seen]) -> tuple[int, int]:
 
 def _spins(instructions: list[Instruction]) -> bool:
     """Whether an atomic stands in a loop, so that its count may depend on what other threads do meanwhile."""
-    back = [(b.operands[0].pc[0], b.index) for b in instructions if b.op == "bra" and b.operands[0].pc[0] <= b.index]
-    return any(i.op == "atom" and any(a <= i.index <= b for a, b in back) for i in instructions)
+    loops = _loops(instructions)
+    return any(i.op == "atom" and any(first <= i.index <= back for first, back in loops) for i in instructions)
+
+
+def _loops(instructions: list[Instruction]) -> list[tuple[int, int]]:
+    """Each loop by its first instruction and the branch that goes back to it."""
+    branches = [i for i in instructions if i.op == "bra"]
+    return [(b.operands[0].pc[0], b.index) for b in branches if b.operands[0].pc[0] <= b.index]
 
 
 # ---------------------------------------------------------------------------- accumulation
@@ -357,6 +363,10 @@ class Counters:
 
     def end(self) -> None:
         """The launch is over: fold its counts into the totals."""
+        if self._unrolled and any(self._divergent[back] for _, back in _loops(self._program)):
+            # Lanes that leave a loop at different times load in other company once it is unrolled.
+            for form in (_REQUESTS, _SECTORS):
+                self._fidelity[form.format("global", "ld")] = "bound"
         for pc, instr in enumerate(self._program):
             if not self._warps[pc]:
                 continue
@@ -426,7 +436,7 @@ class Counters:
             "launch__shared_mem_per_block_dynamic": launch.shared,
         }
         plan = memory_plan(launch, program) if self.sass else Plan(bounds=AS_PTX)
-        self._parts, self._kinds = plan.parts, plan.kinds
+        self._parts, self._kinds, self._unrolled = plan.parts, plan.kinds, plan.unrolled
         self.notes += [n for n in plan.notes if n not in self.notes]
         facts.update(plan.launch)
         self._fidelity.update(dict.fromkeys(plan.bounds, "bound"))

@@ -68,7 +68,7 @@ class Plan:
     `parts` maps a program counter to the accesses that stand for it, (byte shift, width) each: none
     where another access took it over; absent where it stays as it is. `kinds` maps atomics to the
     kind they became. `launch` holds launch__* metrics, `bounds` the metrics that are only a bound,
-    and `notes` says why, one sentence each.
+    and `notes` says why, one sentence each. `unrolled`: ptxas repeated loads of global memory.
     """
 
     parts: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -76,6 +76,7 @@ class Plan:
     launch: dict[str, float] = field(default_factory=dict)
     bounds: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unrolled: bool = False
 
 
 @dataclass(frozen=True)
@@ -479,13 +480,18 @@ def memory_plan(launch: Launch, program: Program) -> Plan:
     if machine.spills:
         bounds.update(m.format(k) for m in _METRICS["local"] for k in ("ld", "st"))
         notes.append(f"ptxas spills {machine.spills} bytes of registers to local memory, which is not counted.")
+    if any(space == "local" for space, _ in mine):
+        # The driver's own ptxas has been seen to keep such an array in registers after all.
+        bounds.update(m.format(k) for m in _METRICS["local"] for k in ("ld", "st"))
+    loads = [len(found.get(("global", "ld"), ())) for found in (mine, theirs)]
     bounds.update(_changed_flops(program, machine))
+    bounds.update(_FLOP_METRIC.format(name) for name in _sinking(program.instructions))
     facts = {
         "launch__registers_per_thread": max(machine.registers, 16),
         "labkit__stack_bytes": machine.stack,
         "labkit__spill_bytes": machine.spills,
     }
-    return Plan(parts, kinds, facts, tuple(sorted(bounds)), tuple(notes))
+    return Plan(parts, kinds, facts, tuple(sorted(bounds)), tuple(notes), loads[1] > loads[0])
 
 
 def _by_kind(accesses: list[_Access]) -> dict[tuple[str, str], list[_Access]]:
@@ -630,6 +636,28 @@ def _read_slots(instr: Instruction) -> list[int]:
             todo += [getattr(operand, n) for n in ("base", "reg", "first", "second") if hasattr(operand, n)]
             todo += getattr(operand, "items", ())
     return found + ([instr.guard[0].slot] if instr.guard else [])
+
+
+def _sinking(instructions: list[Instruction]) -> set[str]:
+    """Floating-point operations before a branch of which one way alone needs the result: ptxas may move them there."""
+    from labkit.emulator.compiler import defs_and_uses, liveness, successors
+
+    live = liveness(instructions)
+    found = set()
+    for n, branch in enumerate(instructions):
+        ways = [s for s in successors(branch) if s < len(instructions)]
+        if branch.op not in ("bra", "ret", "exit") or branch.guard is None:
+            continue
+        needed = {r.slot for r in defs_and_uses(branch)[1]}
+        for i in reversed(instructions[:n]):
+            if i.op in ("bra", "brx", "ret", "exit", "bar", "barrier", "shfl"):
+                break
+            defined, used = defs_and_uses(i)
+            if i.op in _PTX_FLOPS and i.type in _PTX_TYPES and defined[0].slot not in needed:
+                if sum(live[s] >> defined[0].slot & 1 for s in ways) < max(len(ways), 2):
+                    found.add(_PTX_TYPES[i.type] + _PTX_FLOPS[i.op])
+            needed |= {r.slot for r in used}
+    return found
 
 
 def _changed_flops(program: Program, machine: Machine) -> set[str]:
