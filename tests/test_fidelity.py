@@ -7,7 +7,8 @@ import pytest
 import labkit as lk
 from labkit.profiling import fidelity
 
-CASES = [pytest.param(name, case, id=f"{name}: {case.name}") for name in ("gemm", "corpus") for case in fidelity.cases(name)]
+NAMES = ("gemm", "corpus")
+CASES = [pytest.param(name, case, id=f"{name}: {case.name}") for name in NAMES for case in fidelity.cases(name)]
 
 # Counters that the lessons of the first rungs stand on: these must not be mere bounds.
 LESSONS = [
@@ -30,7 +31,7 @@ def test_what_is_called_exact_equals_ncu(name, case):
         assert exact.issuperset(LESSONS)
 
 
-@pytest.mark.parametrize("name", ["gemm", "corpus"])
+@pytest.mark.parametrize("name", NAMES)
 def test_every_case_was_recorded(name):
     assert set(fidelity.entries(name)) == {case.name for case in fidelity.cases(name)}
 
