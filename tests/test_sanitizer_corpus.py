@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent / "sanitizer_corpus"))
 
 from cases import Case, all_cases  # noqa: E402
 
+from labkit import problems  # noqa: E402
 from labkit.emulator import KernelFault  # noqa: E402
 
 CASES = all_cases()
@@ -105,12 +107,31 @@ def test_the_cost_of_sanitizers():
 
 
 def run_shapes(problem, kernel, sanitize: bool) -> float:
+    return sum(run_shape(problem, kernel, shape, sanitize) for shape in map(problem.dims_of, problem.shapes))
+
+
+def run_shape(problem, kernel, shape: dict[str, int], sanitize: bool) -> float:
+    """Seconds of one run on the emulator; raises KernelFault."""
     from labkit.check import _launch
 
-    seconds = 0.0
-    for shape in map(problem.dims_of, problem.shapes):
-        inputs, outputs = problem.make_inputs(shape, 0, device="cpu"), problem.make_outputs(shape)
-        started = time.perf_counter()
-        _launch(kernel, outputs, inputs, "emulator", sanitize=sanitize, engine="interpreter")
-        seconds += time.perf_counter() - started
-    return seconds
+    inputs, outputs = problem.make_inputs(shape, 0, device="cpu"), problem.make_outputs(shape)
+    started = time.perf_counter()
+    _launch(kernel, outputs, inputs, "emulator", sanitize=sanitize, engine="interpreter")
+    return time.perf_counter() - started
+
+
+def solutions():
+    """Every solution of every problem, in its languages."""
+    for name in problems.names():
+        for step in labkit.problem(name).ladder:
+            yield from ((name, step.name, language) for language in step.languages)
+
+
+@pytest.mark.parametrize("problem, rung, language", list(solutions()))
+def test_no_report_on_a_solution(problem: str, rung: str, language: str):
+    """At a shape of middling size; the slow test above takes all."""
+    operation = labkit.problem(problem)
+    kernel = operation[rung, language].solution.kernel
+    shapes = [operation.dims_of(shape) for shape in operation.shapes]
+    shapes.sort(key=lambda dims: math.prod(dims.values()))
+    run_shape(operation, kernel, shapes[len(shapes) // 2], sanitize=True)
