@@ -21,6 +21,7 @@ _HOMES = {
     "cuda_kernel": "labkit.kernels",
     "emulate": "labkit.profiling.emulated",
     "problem": "labkit.ladder",
+    "step": "labkit.stepper",
 }
 _MODULES = ("kernels", "plots", "problems", "profiling")
 

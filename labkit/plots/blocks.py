@@ -340,7 +340,8 @@ def _line_colors(steps: Steps, stretches: list) -> dict[int, str]:
     for s in stretches:
         if s.line and s.line not in barriers:
             weight[s.line] = weight.get(s.line, 0) + s.stop - s.start
-    busiest = sorted(sorted(weight, key=lambda n: -weight[n])[: len(LINES)])
+    least = sum(weight.values()) / 50  # thinner ones could not be told apart
+    busiest = sorted(n for n in sorted(weight, key=lambda n: -weight[n])[: len(LINES)] if weight[n] >= least)
     return dict(zip(busiest, LINES, strict=False))
 
 

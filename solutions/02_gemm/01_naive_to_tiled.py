@@ -427,8 +427,24 @@ p_tile.diff(p_coalesced)
 lk.plots.access_map(p_tile, "A")
 
 # %% [markdown]
-# All lanes of the request now read something different: no address is asked for twice.
-#
+# All lanes of the request now read something different: no address is asked for twice. Not by another
+# warp either, nor later on. Count how often one block reads each element of $A$ from global memory, first in
+# coalesced, then in your tiled kernel (same colors):
+
+# %%
+lk.plots.reuse(p_coalesced, "A")
+
+# %%
+lk.plots.reuse(p_tile, "A", most=16)
+
+# %% [markdown]
+# From 16 times to once. And it comes in portions: press play, and watch the tile move through $A$ from barrier to
+# barrier.
+
+# %%
+lk.plots.tile_walk(p_tile, "A")
+
+# %% [markdown]
 # What the requests to global memory lost has become reads of shared memory. That lies inside the
 # multiprocessor and is much closer. It is made of 32 **banks**, side by side, each 4 bytes wide, and in
 # one pass, a **wavefront**, each bank hands out one word (to any number of lanes). Here is a read of
@@ -444,6 +460,9 @@ print(f"{p_tile[SHARED]:.0f} wavefronts of shared loads, {p_coalesced[SHARED]:.0
 
 # %% solved_only=true
 assert p_tile[REQUESTS] < p_coalesced[REQUESTS] and p_tile[SECTORS] < p_coalesced[SECTORS]
+assert set(p_coalesced.steps.grid_of("A", "ld").flat) == {0, 16} and set(p_tile.steps.grid_of("A", "ld").flat) == {0, 1}
+assert all(set(elements % shape["K"]) == set(range(16 * k, 16 * k + 16))
+           for k, (elements, _) in enumerate(p_tile.steps.touched("A", "ld").values()))
 assert p_tile[SHARED] > 0 and p_coalesced[SHARED] == 0
 assert p_tile[FMA] == p_coalesced[FMA]
 
