@@ -117,7 +117,7 @@ def secrets(root: Path) -> Iterator[Secret]:
 
 
 def _copy(root: Path, made: Path) -> None:
-    for folder in ("labs", "labkit", "docs/pictures"):
+    for folder in ("labs", "labkit", "docs"):
         for path in sorted(Path(root, folder).rglob("*")):
             name = path.relative_to(root)
             own = folder == "labs" and (path.suffix == ".ipynb" or name.parts[2:3] == ("kernels",))
