@@ -65,7 +65,7 @@ class Emulation:
         max_steps: int = 5_000_000,
         chunk_threads: int = 16_384,
         delay: Delay | None = None,
-        engine: str = "interpreter",
+        engine: str = "auto",
     ) -> None:
         if engine not in ("auto", "interpreter", "compiled"):
             raise LabkitError(f"There is no engine {engine!r}; take auto, interpreter or compiled.")
