@@ -58,8 +58,11 @@ class Ladder:
         return f"{self.problem.name}: {self.problem.formula}\n{rungs}"
 
     def _repr_html_(self) -> str:
+        from labkit.models.bound import bound
+
         p = self.problem
         shape = p.profile_shape
+        large = ", ".join(f"{name} = {value}" for name, value in p.bench_shape.items())
         dims = ", ".join(f"{name} = {value}" for name, value in shape.items())
         cell = "<td style='text-align:left'>"
         rows = "".join(
@@ -68,7 +71,8 @@ class Ladder:
         )
         return (
             f"<p><b>{p.name}</b>: <code>{html.escape(p.formula)}</code>. At {dims}: {p.flops(shape):,} FLOP, "
-            f"{p.bytes(shape):,} bytes at least, {p.flops(shape) / p.bytes(shape):.1f} FLOP per byte at most.</p>"
+            f"{p.bytes(shape):,} bytes at least, {p.flops(shape) / p.bytes(shape):.1f} FLOP per byte at most. "
+            f"At {large}: {html.escape(repr(bound(p, p.bench_shape)))}.</p>"
             f"<table><thead><tr><th>rung</th><th>what changes</th><th>what to watch</th></tr></thead>{rows}</table>"
         )
 

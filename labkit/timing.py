@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
     from labkit.kernels import Kernel
+    from labkit.models.bound import Bound
 
 LEAST_SAMPLES = 10
 MOST_SAMPLES = 200
@@ -87,12 +88,17 @@ class Timing:
         return recorded.ceilings(self.machine)
 
     @property
+    def bound(self) -> Bound | None:
+        """The least time of this work at this machine's measured ceilings; None if unmeasured."""
+        from labkit.models.bound import least
+
+        return least(self.flops, self.bytes, self.ceilings, self.machine) if self.ceilings else None
+
+    @property
     def of_ceiling(self) -> tuple[float, str] | None:
         """The larger of the fractions of this machine's FP32 and copy ceilings, and its name; None if unmeasured."""
-        c = self.ceilings
-        if not c:
-            return None
-        return max((self.tflops / c["fp32_tflops"], "FP32"), (self.gbps / c["copy_gbps"], "copy bandwidth"))
+        best = self.bound
+        return (best.ms / self.median_ms, best.binds) if best else None
 
     def to_dict(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
@@ -110,7 +116,7 @@ class Timing:
         )
         if self.of_ceiling:
             fraction, name = self.of_ceiling
-            text += f", {fraction:.0%} of the {name} ceiling"
+            text += f", {fraction:.0%} of the {name} ceiling (at best {self.bound.ms:.4g} ms)"
         if self.baseline_ms:
             text += f", {self.ratio:.1%} of PyTorch"
         warm = "" if self.cold else ", warm L2"
