@@ -69,6 +69,8 @@ def _parser() -> argparse.ArgumentParser:
         "shape", nargs="*", type=_dimension, metavar="DIM=SIZE", help="such as M=256 N=256 K=256"
     )
 
+    profile.add_argument("--set", default="full", metavar="NAME", help="what ncu reads: full, quick, memory, ...")
+
     bench = command("bench", _bench, "Time a ladder on this machine's GPU, or show what was recorded elsewhere.")
     bench.add_argument("problem", metavar="PROBLEM", help="such as gemm")
     bench.add_argument("rungs", nargs="*", metavar="RUNG", help="some rungs only, such as naive smem_tile")
@@ -182,7 +184,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _profile(arguments: argparse.Namespace) -> int:
     with _clean_stdout(arguments):
-        result = _rung(arguments).profile(**dict(arguments.shape))
+        result = _rung(arguments).profile(metrics=arguments.set, **dict(arguments.shape))
     if arguments.json:
         print(json.dumps(result.to_dict(), indent=2))
     else:

@@ -177,14 +177,15 @@ class Rung:
             return CheckResult(self.label, (Failure("error", {}, str(error)),), (), 0.0)
         return check(self.problem, kernel, self.label, seed=seed, shapes=shapes)
 
-    def profile(self, **shape: int) -> Profile:
+    def profile(self, *, metrics: str = "full", **shape: int) -> Profile:
         """Counters of one run at `shape` (the problem's profile shape if none is given).
 
+        metrics: the set that ncu reads: "full", "quick", "memory", "compute", "tensor" or "stalls".
         By Nsight Compute where it may run, else by the emulator; `.origin` tells which.
         """
         from labkit.profiling.measured import profile
 
-        return profile(**self.launches(shape))
+        return profile(**self.launches(shape), metrics=metrics)
 
     def recorded(self, **shape: int) -> Profile:
         """What Nsight Compute read for the solution at `shape` (the bench shape if none is given) on another machine.

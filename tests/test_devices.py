@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from labkit import recorded
@@ -75,6 +78,45 @@ def test_found_by_a_part_of_the_name():
     for vague in ("A100", "GTX 480", ""):
         with pytest.raises(LabkitError, match="NVIDIA GeForce RTX 3090"):
             find(vague)
+
+
+class Driver:
+    """NVML as an H200's driver answers."""
+
+    NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
+    nvmlInit = staticmethod(lambda: None)
+    nvmlDeviceGetHandleByIndex = staticmethod(lambda index: index)
+    nvmlDeviceGetMaxClockInfo = staticmethod(lambda handle, kind: {1: 1980, 2: 3201}[kind])
+    nvmlDeviceGetMemoryBusWidth = staticmethod(lambda handle: 6144)
+
+
+@pytest.mark.parametrize(("name", "known"), [("NVIDIA H200", True), ("NVIDIA H900", False)])
+def test_the_device_present_is_asked(monkeypatch, capsys, name, known):
+    import torch
+
+    about = SimpleNamespace(name=name, major=9, minor=0, multi_processor_count=132, L2_cache_size=60 * 2**20)
+    monkeypatch.setattr("labkit.kernels.gpu.available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: about)
+    monkeypatch.setitem(sys.modules, "pynvml", Driver)
+    here = devices.present()
+    assert here.bandwidth_gbps == pytest.approx(2 * 3.201 * 6144 / 8)
+    assert here.fp32_tflops == pytest.approx(66.9, abs=0.1)
+    assert here.tensor_tflops == (989.5 if known else None)
+    assert main(["devices"]) == 0
+    assert f"{name} (here)" in capsys.readouterr().out
+
+
+@pytest.mark.gpu
+def test_the_device_here_is_as_the_table_has_it():
+    here = devices.present()
+    if here.name not in DEVICES:
+        pytest.skip(f"{here.name} is not in the table")
+    known = DEVICES[here.name]
+    assert here.arch == known.arch
+    for figure, within in (("sms", 0), ("l2", 0), ("clock_mhz", 0.02), ("bandwidth_gbps", 0.05), ("fp32_tflops", 0.02)):
+        if getattr(known, figure):
+            assert getattr(here, figure) == pytest.approx(getattr(known, figure), rel=within), figure
 
 
 def test_the_command_prints_the_table_with_its_sources(capsys):

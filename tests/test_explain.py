@@ -135,6 +135,14 @@ def test_tensor_cores_bind_by_their_own_counter():
     assert report("k", **busy).explain().binds == "tensor"
 
 
+def test_latency_is_less_certain_where_issue_slots_were_not_counted():
+    metrics = {f"gpu__dram_throughput{PCT}elapsed": 2.0}
+    found = report("k", **metrics).explain()
+    assert found.binds == "latency" and not found.certain
+    assert "or by issue slots, which were not counted." in found.sentences[0]
+    assert report("k", **metrics, **{f"smsp__issue_active{PCT}active": 5.0}).explain().certain
+
+
 def test_too_little_is_said_in_a_sentence():
     with pytest.raises(LabkitError, match="profile it with the default metrics"):
         report("k", **{STORES: 1.0}).explain()

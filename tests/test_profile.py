@@ -14,7 +14,7 @@ from numba import cuda
 import labkit as lk
 from labkit.errors import LabkitError
 from labkit.profiling import Profile, ncu, profile_emulated, profile_measured
-from labkit.profiling.metrics import BY_NAME, DEFAULT, METRICS, STALLS, amount
+from labkit.profiling.metrics import BY_NAME, DEFAULT, METRICS, SETS, STALLS, amount
 
 RATIO = "l1tex__average_t_sectors_per_request_pipe_lsu_mem_global_op_ld.ratio"
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
@@ -258,3 +258,14 @@ def test_without_ncu(monkeypatch, tmp_path):
     assert not ncu.available()
     with pytest.raises(LabkitError, match="not installed"):
         ncu.run("folder", [SECTORS])
+
+
+def test_sets_of_metrics_have_what_their_names_say():
+    assert set(SETS["full"]) == {*DEFAULT, *(m.name for m in STALLS)}
+    for name, members in SETS.items():
+        assert "gpu__time_duration.sum" in members and set(members) <= set(SETS["full"])
+        assert name == "full" or len(members) < len(SETS["full"]) * 0.7
+    assert {m.name for m in STALLS if "stalled" in m.name} <= set(SETS["stalls"])
+    assert RATIO in SETS["memory"] and "smsp__thread_inst_executed_per_inst_executed.ratio" in SETS["compute"]
+    with pytest.raises(LabkitError, match="no set of metrics 'fast'; there are full, quick, memory"):
+        lk.problem("gemm")["naive"].solution.profile(metrics="fast")

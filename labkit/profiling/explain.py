@@ -57,7 +57,8 @@ _WORDS = {
 class Explanation:
     """What binds ("DRAM", "L2", "L1", "shared", "issue", "FP32", "tensor", "latency" or "tail"), and why.
 
-    uses: fractions of the ceilings, by resource.  certain: False where counters were emulated.
+    uses: fractions of the ceilings, by resource.  certain: False where counters were emulated, or latency
+    is concluded without a count of the issue slots.
     """
 
     binds: str
@@ -88,7 +89,10 @@ def explain(profile: Profile) -> Explanation:
         )
     binds = _binding(m, uses)
     verdict = f"{profile.kernel} is bound by {_WORDS[binds]}."
-    return Explanation(binds, (verdict, _evidence(m, uses, binds), _remedy(m, uses, binds)), uses, True)
+    certain = binds != "latency" or "issue" in uses
+    if not certain:
+        verdict = f"{verdict[:-1]}, or by issue slots, which were not counted."
+    return Explanation(binds, (verdict, _evidence(m, uses, binds), _remedy(m, uses, binds)), uses, certain)
 
 
 def _over(name: str, value: float) -> bool:

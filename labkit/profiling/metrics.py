@@ -284,6 +284,29 @@ BY_NAME = {metric.name: metric for metric in METRICS + STALLS}
 DEFAULT = tuple(m.name for m in METRICS if not m.name.startswith("labkit__") and "_op_h" not in m.name)
 
 
+def _about(*words: str) -> tuple[str, ...]:
+    return tuple(n for n in (*DEFAULT, *(m.name for m in STALLS)) if any(word in n for word in words))
+
+
+# What ncu is asked for by the name of a set; "full" is what `explain` needs, each other a part that is read faster.
+_ALWAYS = ("gpu__time_duration", "launch__")
+SETS = {
+    "full": _about(""),
+    "quick": _about(*_ALWAYS, "dram__bytes", "srcunit_tex"),
+    "memory": _about(*_ALWAYS, "dram__", "lts__", "l1tex__", "_op_local_"),
+    "compute": _about(*_ALWAYS, "_inst_executed", "issue_active", "sm__warps_active"),
+    "tensor": _about(*_ALWAYS, "sm__ops_path_tensor"),
+    "stalls": _about(*_ALWAYS, "issue_stalled", "issue_active", "sm__warps_active", "smsp__inst_executed.sum"),
+}
+
+
+def metric_set(name: str) -> tuple[str, ...]:
+    """The metrics of a named set; LabkitError names the sets there are."""
+    if name not in SETS:
+        raise LabkitError(f"There is no set of metrics {name!r}; there are {', '.join(SETS)}.")
+    return SETS[name]
+
+
 def describe(name: str) -> Metric:
     """The table's entry, or one made of the name alone."""
     return BY_NAME.get(name) or Metric(name, name, "", "")
