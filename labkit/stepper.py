@@ -22,7 +22,7 @@ VERBS = {"ld": "loads", "st": "stores"}
 
 @dataclass(frozen=True)
 class Moment:
-    """One turn of a warp at a source line: `mask` has its active lanes as bits, `shared` what shared arrays then hold."""
+    """One turn of a warp at a source line: `mask` has its active lanes as bits, `shared` the shared arrays then."""
 
     line: int | None
     text: str

@@ -151,6 +151,7 @@ class Steps:
             self._window = machine.shared[number * machine.shared_stride :][: machine.shared_bytes]
         self._dynamic = machine.launch.shared
         self._names = declared(self.program, "shared")
+        self._types: dict[str, np.dtype | None] = {}
         machine.counters = _Beside(self, machine.emulation.counters)
         return True
 
@@ -316,6 +317,8 @@ class Steps:
                 continue
             if (space, start) not in self._arrays:
                 known = self._names.get(variable.name)
+                kind = self._declared_type(known.name) if known else None
+                size = min(size, kind.itemsize) if kind is not None else size
                 shape = known.shape if known and math.prod(known.shape) * size == extent else (max(extent // size, 1),)
                 strides = tuple(math.prod(shape[k + 1 :]) for k in range(len(shape)))
                 name = known.name if known else f"shared array at byte {start}"
@@ -367,21 +370,27 @@ class Steps:
     def _dtype(self, space: str, array: Array | None, instr: Instruction) -> np.dtype:
         """As what a value is shown: PTX often says no more than its size."""
         kind, size = instr.types[-1], SIZES[instr.types[-1]]
-        letter = {"f": "f", "s": "i", "u": "u"}.get(kind[0], "u")
-        if kind[0] == "b" and array is not None and array.itemsize == size:
-            if space == "global":
-                name = self.memory.find(array.start).dtype
-                return np.dtype(name) if name in np.sctypeDict else np.dtype(f"u{size}")
-            source = "".join(linecache.getlines(self.program.file or ""))
-            name = re.escape(array.name)
-            line = re.search(rf"^\s*{name}\s*=.*shared\.array.*$|^.*__shared__.*\b{name}\b.*$", source, re.M)
-            if size >= 4 and line and re.search(r"float|double", line[0]):
-                letter = "f"
-            elif line and re.search(r"(?<!u)int|long|short", line[0]):
-                letter = "i"
-        if kind in ("f16", "bf16x2", "f16x2", "tf32", "bf16"):
-            letter = "f" if kind == "f16" else "u"
+        if space == "global" and array is not None and array.itemsize <= size:
+            name = self.memory.find(array.start).dtype
+            return np.dtype(name) if name in np.sctypeDict else np.dtype(f"u{array.itemsize}")
+        known = self._declared_type(array.name) if array is not None else None
+        if known is not None and known.itemsize <= size:
+            return known
+        letter = {"f": "f", "s": "i"}.get(kind[0], "u") if kind not in ("bf16", "bf16x2", "f16x2") else "u"
         return np.dtype(f"{letter}{min(size, 8)}")
+
+    def _declared_type(self, name: str) -> np.dtype | None:
+        """The type of a shared array's elements, as far as the source's declaration tells: PTX knows only its size."""
+        if name not in self._types:
+            source = "".join(linecache.getlines(self.program.file or ""))
+            name_ = re.escape(name)
+            line = re.search(rf"^\s*{name_}\s*=.*shared\.array.*$|^.*__shared__.*\b{name_}\b.*$", source, re.M)
+            found = None
+            for pattern, dtype in _TYPES if line else ():
+                if found is None and re.search(pattern, line[0]):
+                    found = np.dtype(dtype)
+            self._types[name] = found
+        return self._types[name]
 
 
 class _Beside:
@@ -399,6 +408,12 @@ class _Beside:
         self.steps.access(*args)
         if self.counters is not None:
             self.counters.access(*args)
+
+
+_TYPES = (
+    (r"\b(float64|double)", "f8"), (r"\b(float32|float[234]?)\b", "f4"), (r"\b(float16|__half|half)\b", "f2"),
+    (r"\bunsigned\b|\buint32", "u4"), (r"\b(int64|long)", "i8"), (r"\b(int32|int[234]?)\b", "i4"),
+)  # fmt: skip
 
 
 def is_barrier(instr: Instruction) -> bool:
