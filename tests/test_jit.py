@@ -287,7 +287,7 @@ UNIFORM = st.tuples(st.sampled_from("2 3 5".split()), MEETING, BRANCHY).map(
 BODY = st.lists(st.one_of(BRANCHY, BRANCHY, MEETING, UNIFORM), min_size=2, max_size=5).map("\n".join)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(body=BODY, early=st.sampled_from(["", "if (t >= 250) return;"]), sanitize=st.booleans())
 def test_random_kernels_agree(body: str, early: str, sanitize: bool) -> None:
     """Branches, loops, shared memory, shuffles, votes and atomics; some threads may leave before the last stores."""
@@ -312,7 +312,7 @@ def test_random_kernels_agree(body: str, early: str, sanitize: bool) -> None:
 # ---------------------------------------------------------------------------- accesses and faults
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     kind=st.sampled_from(["char", "short", "float", "double", "float2", "float4"]),
     stride=st.integers(0, 9),

@@ -46,8 +46,8 @@ from labkit.emulator.ops import DTYPES
 if TYPE_CHECKING:
     from labkit.emulator.engine import Machine, Mask
 
-WORTH = 1_000_000  # threads for which the interpreter runs a region before it is compiled
-KEPT = 100_000  # the same before machine code is taken from the disk
+WORTH = 300_000  # threads for which the interpreter runs a region before it is compiled
+KEPT = 50_000  # the same before machine code is taken from the disk
 TURN = 5_000  # threads in the time that an instruction takes the interpreter for a single one
 PATIENCE = 8  # calls in a row that a region may leave to the interpreter before it is given up
 FAR = 1 << 40  # keeps addresses that are only good for their differences above zero
