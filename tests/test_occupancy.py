@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from statistics import median
 
 import pytest
@@ -16,7 +17,7 @@ MEASURED = [
     (file.stem, entry, json.loads(file.read_text())["sms"])
     for file in recorded.files("counters", "gemm")
     for entry in json.loads(file.read_text())["entries"]
-    if entry["rung"] not in ("split_k", "stream_k")  # two kernels in one profile
+    if not re.match("gemm/(split|stream)_k", entry["case"])  # two kernels in one profile
 ]
 
 # threads, registers, shared, arch -> blocks: by cudaOccMaxActiveBlocksPerMultiprocessor of CUDA 13.0's cuda_occupancy.h
@@ -53,9 +54,7 @@ def test_as_nvidia_s_calculator_says(threads, registers, shared, arch, blocks):
     assert found.limits[found.limiter.split(" and ")[0]] == blocks
 
 
-@pytest.mark.parametrize(
-    ("file", "entry", "sms"), MEASURED, ids=lambda x: f"{x['rung']}-{x['language']}" if isinstance(x, dict) else ""
-)
+@pytest.mark.parametrize(("file", "entry", "sms"), MEASURED, ids=lambda x: x["case"] if isinstance(x, dict) else "")
 def test_waves_and_warps_on_an_h200(file, entry, sms):
     """A wave is what all multiprocessors hold at once; and no more warps are active than fit."""
     m = {metric: median(values) for metric, values in entry["readings"].items()}
