@@ -18,6 +18,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 OUR_OWN = {"labkit"}
+OPTIONAL = {"ipywidgets"}  # used where it is installed
 
 
 def declared() -> dict[str, Requirement]:
@@ -96,7 +97,7 @@ def test_what_labkit_imports_is_declared():
     homes = metadata.packages_distributions()
     missing = {}
     for path in (ROOT / "labkit").rglob("*.py"):
-        for module in imported(path) - sys.stdlib_module_names - OUR_OWN:
+        for module in imported(path) - sys.stdlib_module_names - OUR_OWN - OPTIONAL:
             packages = {canonicalize_name(p) for p in homes.get(module, [module])}
             if not packages & declared().keys():
                 missing[module] = path.relative_to(ROOT)
