@@ -305,22 +305,21 @@ from labkit.bench import show_recorded
 from labkit.profiling import fidelity
 
 recorded = show_recorded("gemm").timings
-small = {
-    (entry["rung"], entry["language"]): entry["readings"]
-    for entry in fidelity.entries("gemm")
-    if entry["shape"] == gemm.profile_shape
-}
+small = fidelity.entries("gemm")
+
+
+def solution(rung, language="cuda"):
+    return f"gemm/{rung}{' (CUDA C++)' if language == 'cuda' else ''} (solution)"
 
 
 def counter(rung, metric, language="cuda"):
     """As Nsight Compute read it on the H200, at M = N = K = 256."""
-    return median(small[rung, language][metric])
+    return median(small[f"{solution(rung, language)} {gemm.profile_shape}"]["readings"][metric])
 
 
 def timing(rung, shape=gemm.bench_shape, language="cuda"):
     """As labkit bench measured it on the H200, at M = N = K = 4096 unless told otherwise."""
-    label = f"gemm/{rung}{' (CUDA C++)' if language == 'cuda' else ''} (solution)"
-    return next(t for t in recorded if t.label == label and t.shape == shape and t.cold)
+    return next(t for t in recorded if t.label == solution(rung, language) and t.shape == shape and t.cold)
 
 
 alone = {rung: counter(rung, NANOSECONDS) / 1e3 for rung in ("vectorized", "double_buffered")}
