@@ -269,3 +269,23 @@ def test_sets_of_metrics_have_what_their_names_say():
     assert RATIO in SETS["memory"] and "smsp__thread_inst_executed_per_inst_executed.ratio" in SETS["compute"]
     with pytest.raises(LabkitError, match="no set of metrics 'fast'; there are full, quick, memory"):
         lk.problem("gemm")["naive"].solution.profile(metrics="fast")
+
+
+@pytest.mark.parametrize("threads, drawn", [(4096, True), (2**24, False)])
+def test_a_measured_profile_can_be_drawn_where_emulation_is_quick(threads, drawn, monkeypatch):
+    from labkit.kernels import gpu
+    from labkit.profiling import Profile, measured
+
+    def by_ncu(fn, *, label, shape, names, metrics):
+        return Profile("measured", label, shape, {REQUESTS: 7.0, "launch__thread_count": threads})
+
+    monkeypatch.setattr(ncu, "profile_measured", by_ncu)
+    monkeypatch.setattr(gpu, "available", lambda: True)
+    out, source = np.zeros(64, np.float32), np.ones(64, np.float32)
+
+    def fn():
+        monkeypatch.setattr(gpu, "available", lambda: False)
+        copy[1, 64](out, source, 1)
+
+    profile = measured.profile(fn, label="copy/one", shape={}, names={"out": out})
+    assert (profile.origin, profile[REQUESTS], bool(profile.accesses)) == ("measured", 7.0, drawn)

@@ -12,6 +12,7 @@ from labkit.profiling.emulated import profile_emulated
 from labkit.profiling.metrics import metric_set
 from labkit.profiling.profile import Profile
 
+TRACED = 2**17  # threads: a second or so of emulation
 
 def profile(
     fn: Callable[[], object], *, label: str, shape: Mapping[str, int], names: Mapping[str, Any], metrics: str = "full"
@@ -19,15 +20,30 @@ def profile(
     """The profile of the launches in `fn`, on CPU tensors called `names`.
 
     metrics : a set of `labkit.profiling.metrics.SETS`, for ncu; the emulator counts all that it can.
-    On a GPU whose counters ncu cannot read, the emulator's, with ncu's sentence in its `notes`.
+    Pictures need addresses, which ncu does not give: up to TRACED threads, the emulator's trace of the same launches
+    is added. On a GPU whose counters ncu cannot read, all is the emulator's, with ncu's sentence in its `notes`.
     """
     from labkit.kernels import gpu
 
+    def emulated() -> Profile:
+        return profile_emulated(fn, label=label, shape=shape, names=names)
+
     wanted = metric_set(metrics)
     if not gpu.available():
-        return profile_emulated(fn, label=label, shape=shape, names=names)
+        return emulated()
     try:
-        return ncu.profile_measured(fn, label=label, shape=shape, names=names, metrics=wanted)
+        measured = ncu.profile_measured(fn, label=label, shape=shape, names=names, metrics=wanted)
     except LabkitError as error:
-        emulated = profile_emulated(fn, label=label, shape=shape, names=names)
-        return dataclasses.replace(emulated, notes=(*emulated.notes, str(error)))
+        found = emulated()
+        return dataclasses.replace(found, notes=(*found.notes, str(error)))
+    if measured.metrics.get("launch__thread_count", TRACED + 1) > TRACED:
+        return measured
+    traced = emulated()
+    return dataclasses.replace(
+        measured,
+        accesses=traced.accesses,
+        steps=traced.steps,
+        arrays=traced.arrays,
+        line_counts=traced.line_counts,
+        notes=(*measured.notes, "Counters are measured; lines and addresses, which pictures show, are emulated."),
+    )
