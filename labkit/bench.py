@@ -72,7 +72,7 @@ def bench(name: str, shapes: Iterable[dict[str, int]], rungs: Iterable[Rung], *,
     result = Bench(name)
     rungs, shapes = list(rungs), [problem.dims_of(shape or problem.bench_shape) for shape in shapes]
     for n, rung in enumerate(rungs):
-        _progress(n, len(rungs), rung.label)
+        progress(n, len(rungs), rung.label)
         started = time.perf_counter()
         checked = rung.check()
         compile_and_check_s = time.perf_counter() - started
@@ -90,7 +90,7 @@ def bench(name: str, shapes: Iterable[dict[str, int]], rungs: Iterable[Rung], *,
             timing.extra["check_s"] = round(compile_and_check_s, 2)
             timing.extra["peak_bytes"] = torch.cuda.max_memory_allocated() - before
             result.timings.append(timing)
-    _progress(len(rungs), len(rungs), "done")
+    progress(len(rungs), len(rungs), "done")
     return result
 
 
@@ -112,7 +112,8 @@ def record(result: Bench, folder: Path | None = None) -> Path:
     return recorded.write("bench", result.problem, result.to_dict(), folder)
 
 
-def _progress(done: int, total: int, what: str) -> None:
+def progress(done: int, total: int, what: str) -> None:
+    """A bar on standard error, where that is a terminal."""
     if sys.stderr.isatty():
         bar = "#" * (24 * done // total)
         print(f"\r[{bar:24}] {done}/{total} {what:40}", end="\n" if done == total else "", file=sys.stderr, flush=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit.errors import LabkitError
 from labkit.problems import Problem
+from labkit.problems.problem import as_argument
 
 if TYPE_CHECKING:
     import torch
@@ -243,8 +244,7 @@ def _named(problem: Problem, result) -> dict[str, torch.Tensor]:
 
 
 def _launch(kernel: Kernel, outputs, inputs, device: str, **options: Any) -> None:
-    out = tuple(outputs.values())
-    out = out[0] if len(out) == 1 else out
+    out = as_argument(outputs)
     if device == "cuda":
         import torch
 

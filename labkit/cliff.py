@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit import recorded
+from labkit.bench import progress
 from labkit.errors import LabkitError
 from labkit.models import waves
 
@@ -345,13 +346,13 @@ class _Bench:
     def run(self) -> Study:
         import torch
 
-        from labkit.timing import _clocks, _tf32_off
+        from labkit.timing import read_clocks, tf32_off
 
-        clocks, throttle = _clocks()
-        with _tf32_off():
+        clocks, throttle = read_clocks()
+        with tf32_off():
             left = self.sweep()
             vocabulary, power = self.vocabulary(), self.power()
-        after, more = _clocks()
+        after, more = read_clocks()
         about = {"clocks_mhz": [clocks, after], "throttle": sorted(throttle | more), "left_out": self.left_out}
         if left:
             self.left_out[f"{left} sizes"] = f"{self.seconds:.0f} s were too short for them"
@@ -368,10 +369,10 @@ class _Bench:
         for done, chunk in enumerate(chunks):
             if time.perf_counter() > deadline:
                 return sum(len(c) for c in chunks[done:])
-            _progress(done, len(chunks), f"N = {chunk[0]} to {chunk[-1]}")
+            progress(done, len(chunks), f"N = {chunk[0]} to {chunk[-1]}")
             jobs = [(name, N) for N in chunk for name in SERIES if name in TORCH or N in ours and name in self.kernels]
             self.sample({job: self.product(*job) for job in jobs})
-        _progress(len(chunks), len(chunks), "done")
+        progress(len(chunks), len(chunks), "done")
         return 0
 
     def product(self, series: str, N: int) -> Callable[[], object]:
@@ -491,12 +492,6 @@ def _kernel_file(name: str) -> Path | None:
             if path.exists():
                 return path
     return None
-
-
-def _progress(done: int, total: int, what: str) -> None:
-    if sys.stderr.isatty():
-        bar = "#" * (24 * done // total)
-        print(f"\r[{bar:24}] {done}/{total} {what:30}", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
 # --- showing -------------------------------------------------------------------------------------------

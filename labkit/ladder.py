@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from labkit import problems
 from labkit.errors import LabkitError
 from labkit.problems import Problem, Step
-from labkit.problems.problem import unknown
+from labkit.problems.problem import as_argument, unknown
 from labkit.root import root
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Rung:
         dims = p.dims_of(shape or p.profile_shape)
         kernel = self.kernel
         inputs, outputs = p.make_inputs(dims), p.make_outputs(dims)
-        out = tuple(outputs.values()) if len(outputs) > 1 else next(iter(outputs.values()))
+        out = as_argument(outputs)
         return {
             "fn": lambda: kernel.launch(out, *inputs.values()),
             "label": self.label,

@@ -20,9 +20,9 @@ from labkit import recorded
 from labkit.check import poison, tolerance
 from labkit.errors import LabkitError
 from labkit.problems import Problem
+from labkit.problems.problem import as_argument
 
 if TYPE_CHECKING:
-    import torch
 
     from labkit.kernels import Kernel
     from labkit.models.bound import Bound
@@ -135,7 +135,7 @@ def time_kernel(problem: Problem, kernel: Kernel, label: str, shape: dict[str, i
 
     inputs = problem.make_inputs(shape, seed=1, device="cuda")
     outputs = problem.make_outputs(shape, device="cuda")
-    ours = _as_argument(outputs)
+    ours = as_argument(outputs)
     theirs = lambda: problem.baseline(*inputs.values())  # noqa: E731
     run = lambda: kernel.launch(ours, *inputs.values())  # noqa: E731
 
@@ -161,7 +161,7 @@ def time_kernel(problem: Problem, kernel: Kernel, label: str, shape: dict[str, i
     run()
     torch.cuda.synchronize()
     first = time.perf_counter() - started  # compiles and loads what is not there yet
-    with _tf32_off():
+    with tf32_off():
         samples, base_samples, clocks, throttle = _sample(run, theirs, renew, outputs, verify, cold)
     return Timing(
         label,
@@ -203,7 +203,7 @@ def _sample(run, theirs, renew, outputs, verify, cold):
         run()
         theirs()
     torch.cuda.synchronize()
-    before, reasons = _clocks()
+    before, reasons = read_clocks()
     ours: list[float] = []
     base: list[float] = []
     deadline = time.perf_counter() + MOST_SECONDS
@@ -219,7 +219,7 @@ def _sample(run, theirs, renew, outputs, verify, cold):
         enough = len(ours) >= LEAST_SAMPLES
         if enough and (_settled(ours) and _settled(base) or time.perf_counter() > deadline):
             break
-    after, more = _clocks()
+    after, more = read_clocks()
     return ours, base, (before, after), ", ".join(sorted(reasons | more))
 
 
@@ -227,7 +227,7 @@ def _settled(samples: list[float]) -> bool:
     return statistics.stdev(samples) / len(samples) ** 0.5 < STANDARD_ERROR * statistics.fmean(samples)
 
 
-def _clocks() -> tuple[int, set[str]]:
+def read_clocks() -> tuple[int, set[str]]:
     """SM clock in MHz and the reasons that hold it down, by NVML."""
     import pynvml
     import torch
@@ -244,7 +244,7 @@ def _clocks() -> tuple[int, set[str]]:
     return clock, {name for name, bit in names.items() if name not in idle and bit & mask}
 
 
-class _tf32_off:
+class tf32_off:
     """float32 products in float32: TF32 keeps 10 bits of mantissa, and would be another operation."""
 
     def __enter__(self):
@@ -261,11 +261,6 @@ class _tf32_off:
 
 def _as_tuple(result: Any) -> tuple:
     return result if isinstance(result, tuple) else (result,)
-
-
-def _as_argument(outputs: dict[str, torch.Tensor]) -> Any:
-    tensors = tuple(outputs.values())
-    return tensors[0] if len(tensors) == 1 else tensors
 
 
 def find_recorded(problem: Problem, label: str, shape: dict[str, int], *, cold: bool = True) -> Timing:

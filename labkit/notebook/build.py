@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.errors import LabkitError
+from labkit.ladder import SUFFIX
 from labkit.notebook import regions
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
-SUFFIX = {"numba": ".py", "cuda": ".cu"}
 _METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},

@@ -133,6 +133,12 @@ class Problem:
         }
 
 
+def as_argument(outputs: Mapping[str, torch.Tensor]) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """Outputs as `launch` takes them: one is a tensor, several are a tuple."""
+    tensors = tuple(outputs.values())
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
 def unknown(what: str, name: str, known: list[str], of: str = "") -> str:
     """One sentence for a name that is not there, with the nearest that is."""
     import difflib
