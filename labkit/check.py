@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -136,7 +136,7 @@ def _run(
     inputs = {name: guards.place(tensor) for name, tensor in fresh.items()}
     outputs = {name: guards.place(poison(tensor)) for name, tensor in problem.make_outputs(shape).items()}
     try:
-        _launch(kernel, outputs, inputs, device)
+        _launch(kernel, outputs, inputs, problem.options_of(shape), device)
     except KernelFault as fault:
         schedule = _witness(problem, kernel, fresh, shape, fault) if fault.kind == "race" else None
         message = f"{fault} {schedule}" if schedule else str(fault)
@@ -150,8 +150,8 @@ def _run(
         if changed is not None:
             yield failure(
                 "input_changed",
-                f"{_at(name, changed)} is an input, and the kernel changed it from {fresh[name][changed]:.6g} "
-                f"to {tensor.cpu()[changed]:.6g}; write to the output only.",
+                f"{_at(name, changed)} is an input, and the kernel changed it from {float(fresh[name][changed]):.6g} "
+                f"to {float(tensor.cpu()[changed]):.6g}; write to the output only.",
                 index=changed,
             )
             return
@@ -159,16 +159,16 @@ def _run(
     if strayed:
         yield failure("guard", f"the kernel wrote outside {strayed}; guard every store with its bounds.")
         return
-    yield from _compare(problem, fresh, outputs, failure)
+    yield from _compare(problem, fresh, outputs, problem.options_of(shape), failure)
 
 
-def _compare(problem: Problem, inputs, outputs, failure) -> Iterator[Failure]:
+def _compare(problem: Problem, inputs, outputs, options, failure) -> Iterator[Failure]:
     """Results against the float64 reference, each within `tolerance`."""
-    wanted, allowed = tolerance(problem, inputs)
+    wanted, allowed = tolerance(problem, inputs, options)
     for name, tensor in outputs.items():
         got = tensor.cpu()
         want, bound = wanted[name], allowed[name]
-        unwritten = _bits(got) == _bits(poison(got.clone()))
+        unwritten = (_bits(got) == _bits(poison(got.clone()))) & (got.double() != want)
         if unwritten.any():
             index = _first(unwritten)
             count = int(unwritten.sum())
@@ -181,13 +181,13 @@ def _compare(problem: Problem, inputs, outputs, failure) -> Iterator[Failure]:
             )
             continue
         error = (got.double() - want).abs()
-        wrong = ~(error <= bound)  # written so that NaN is wrong
+        wrong = ~_close(got, want, bound)
         if wrong.any():
             index = _first(wrong)
             count = int(wrong.sum())
             yield failure(
                 "value",
-                f"{_at(name, index)} got {got[index]:.6g} want {want[index]:.6g} "
+                f"{_at(name, index)} got {float(got[index]):.6g} want {want[index]:.6g} "
                 f"({count} of {got.numel()} elements are wrong; error {error[index]:.2g}, allowed {bound[index]:.2g}).",
                 index=index,
                 got=float(got[index]),
@@ -195,46 +195,62 @@ def _compare(problem: Problem, inputs, outputs, failure) -> Iterator[Failure]:
             )
 
 
-def tolerance(problem: Problem, inputs: dict[str, torch.Tensor]):
-    """Reference outputs in float64 and the error that each element may have.
+def tolerance(problem: Problem, inputs: dict[str, torch.Tensor], options: Mapping[str, Any] | None = None):
+    """Reference outputs in float64 and the error that each element may have, 0 for integers.
 
     The bound is twice the largest error that PyTorch itself makes in the same precision, plus
     c * u * (sum of |products|), u the unit roundoff of the output's dtype: so reordered sums pass at every size.
     """
-    exact = {name: tensor.double() for name, tensor in inputs.items()}
-    want = _named(problem, problem.reference(*exact.values()))
-    magnitude = problem.magnitude or (lambda *tensors: problem.reference(*(t.abs() for t in tensors)))
-    scale = _named(problem, magnitude(*exact.values()))
-    torchs = _named(problem, problem.baseline(*inputs.values()))
-    bound = {}
+    options = options or {}
+    exact = [t.double() if t.is_floating_point() else t for t in inputs.values()]
+    want = {name: t.double() for name, t in _named(problem, problem.reference(*exact, **options)).items()}
+    magnitude = problem.magnitude or (
+        lambda *tensors, **options: problem.reference(*(t.abs() for t in tensors), **options)
+    )
+    torchs = _named(problem, problem.baseline(*inputs.values(), **options)) if problem.baseline else want
+    bound, scale = {}, None
     for name, spec in problem.outputs.items():
-        own = (torchs[name].double() - want[name]).abs().max()
+        if spec.dtype not in UNIT_ROUNDOFF:
+            bound[name] = want[name].new_zeros(want[name].shape)
+            continue
+        scale = scale or _named(problem, magnitude(*exact, **options))
+        own = (torchs[name].double() - want[name]).abs().nan_to_num(0.0, 0.0, 0.0).max()  # where both are infinite
         bound[name] = 2 * own + problem.c * UNIT_ROUNDOFF[spec.dtype] * scale[name]
     return want, bound
+
+
+def _close(got: torch.Tensor, want: torch.Tensor, bound: torch.Tensor) -> torch.Tensor:
+    """Elementwise: within the bound, or the same infinity, or NaN where NaN is wanted."""
+    got = got.double()
+    return ((got - want).abs() <= bound) | (got == want) | (got.isnan() & want.isnan())
 
 
 def _witness(problem: Problem, kernel: Kernel, inputs, shape: dict[str, int], race: KernelFault) -> str | None:
     """An order of threads in which a race makes a result wrong, as a sentence; None where none is found."""
     from labkit.emulator.schedules import delays
 
+    options = problem.options_of(shape)
+
     def results(delay: Delay | None) -> dict[str, torch.Tensor] | None:
         outputs = {name: poison(tensor) for name, tensor in problem.make_outputs(shape).items()}
         copies = {name: tensor.clone() for name, tensor in inputs.items()}
         try:
-            _launch(kernel, outputs, copies, "emulator", sanitize=False, delay=delay, max_steps=WITNESS_STEPS)
+            _launch(
+                kernel, outputs, copies, options, "emulator", sanitize=False, delay=delay, max_steps=WITNESS_STEPS
+            )
         except LabkitError:
             return None
         return outputs
 
-    wanted, allowed = tolerance(problem, inputs)
+    wanted, allowed = tolerance(problem, inputs, options)
     usual = results(None)
     for delay in delays(race) if usual else ():
         for name, got in (results(delay) or {}).items():
-            wrong = ~((got.double() - wanted[name]).abs() <= allowed[name]) & (_bits(got) != _bits(usual[name]))
+            wrong = ~_close(got, wanted[name], allowed[name]) & (_bits(got) != _bits(usual[name]))
             index = _first(wrong)
             if index is not None:
                 want = wanted[name][index]
-                return f"For example, {delay}, {_at(name, index)} is {got[index]:.6g} and not {want:.6g}."
+                return f"For example, {delay}, {_at(name, index)} is {float(got[index]):.6g} and not {want:.6g}."
     return None
 
 
@@ -243,26 +259,26 @@ def _named(problem: Problem, result) -> dict[str, torch.Tensor]:
     return dict(zip(problem.outputs, results, strict=True))
 
 
-def _launch(kernel: Kernel, outputs, inputs, device: str, **options: Any) -> None:
+def _launch(kernel: Kernel, outputs, inputs, options: Mapping[str, Any], device: str, **how: Any) -> None:
     out = as_argument(outputs)
     if device == "cuda":
         import torch
 
-        kernel.launch(out, *inputs.values())
+        kernel.launch(out, *inputs.values(), **options)
         torch.cuda.synchronize()
         return
     from labkit.emulator import Emulation
     from labkit.kernels import emulating
 
-    with emulating(Emulation(**options), names={**outputs, **inputs}, garbage=outputs.values()):
-        kernel.launch(out, *inputs.values())
+    with emulating(Emulation(**how), names={**outputs, **inputs}, garbage=outputs.values()):
+        kernel.launch(out, *inputs.values(), **options)
 
 
 def poison(tensor: torch.Tensor) -> torch.Tensor:
-    """Fill in place with 0xFF bytes: a NaN in every float format that arithmetic on a GPU does not produce."""
+    """Fill in place with a NaN that arithmetic on a GPU does not produce (0xFF bytes), or an unlikely integer."""
     import torch
 
-    tensor.view(torch.uint8).fill_(0xFF)
+    tensor.view(torch.uint8).fill_(0xFF if tensor.is_floating_point() else 0x81)
     return tensor
 
 

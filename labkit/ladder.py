@@ -45,7 +45,8 @@ class Ladder:
             raise LabkitError(unknown("language", language, list(SUFFIX)))
         step = self.problem.step(rung)
         if language not in step.languages:
-            raise LabkitError(f"{self.problem.name}/{rung} exists in {', '.join(step.languages)} only.")
+            why = f": {step.why}" if step.why else ""
+            raise LabkitError(f"{self.problem.name}/{rung} exists in {', '.join(step.languages)} only{why}.")
         return Rung(self.problem, step, language)
 
     def __iter__(self):
@@ -141,12 +142,12 @@ class Rung:
         dims = {}
         for name, tensor in {**p.outputs, **p.inputs}.items():
             for axis, dim in enumerate(tensor.dims):
-                dims.setdefault(dim, (name, axis))
+                dims.setdefault(dim, (name, axis))  # expressions of dimensions fall out below
         signature = Signature(
             outputs=tuple(p.outputs),
             inputs=tuple(p.inputs),
             dims={d: dims[d] for d in p.dims},
-            options=self.step.options,
+            options={**p.options, **self.step.options},
         )
         return load(
             self.path,
@@ -203,9 +204,9 @@ class Rung:
         dims = p.dims_of(shape or p.profile_shape)
         kernel = self.kernel
         inputs, outputs = p.make_inputs(dims), p.make_outputs(dims)
-        out = as_argument(outputs)
+        out, options = as_argument(outputs), p.options_of(dims)
         return {
-            "fn": lambda: kernel.launch(out, *inputs.values()),
+            "fn": lambda: kernel.launch(out, *inputs.values(), **options),
             "label": self.label,
             "shape": dims,
             "names": {**outputs, **inputs},

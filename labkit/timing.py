@@ -54,6 +54,8 @@ class Timing:
     baseline_ms: tuple[float, ...] = ()
     sm_clock_mhz: tuple[int, int] | None = None  # before and after
     throttle: str = ""  # reasons seen, in NVML's words
+    math: str = "float32"  # what is multiplied
+    read_only: bool = False  # next to nothing is written
     extra: dict[str, Any] = field(default_factory=dict)  # first_launch_s; of a bench check_s and peak_bytes too
 
     @property
@@ -92,11 +94,13 @@ class Timing:
         """The least time of this work at this machine's measured ceilings; None if unmeasured."""
         from labkit.models.bound import least
 
-        return least(self.flops, self.bytes, self.ceilings, self.machine) if self.ceilings else None
+        if not self.ceilings:
+            return None
+        return least(self.flops, self.bytes, self.ceilings, self.machine, self.math, read_only=self.read_only)
 
     @property
     def of_ceiling(self) -> tuple[float, str] | None:
-        """The larger of the fractions of this machine's FP32 and copy ceilings, and its name; None if unmeasured."""
+        """The largest fraction of a ceiling of this machine that is reached, and its name; None if unmeasured."""
         best = self.bound
         return (best.ms / self.median_ms, best.binds) if best else None
 
@@ -136,20 +140,28 @@ def time_kernel(problem: Problem, kernel: Kernel, label: str, shape: dict[str, i
     inputs = problem.make_inputs(shape, seed=1, device="cuda")
     outputs = problem.make_outputs(shape, device="cuda")
     ours = as_argument(outputs)
-    theirs = lambda: problem.baseline(*inputs.values())  # noqa: E731
-    run = lambda: kernel.launch(ours, *inputs.values())  # noqa: E731
+    options = problem.options_of(shape)
+    generator = torch.Generator(device="cuda").manual_seed(2)
+    theirs = (lambda: problem.baseline(*inputs.values(), **options)) if problem.baseline else None
+    run = lambda: kernel.launch(ours, *inputs.values(), **options)  # noqa: E731
 
     def renew() -> None:
-        for tensor in inputs.values():
-            tensor.normal_()
+        for name, tensor in inputs.items():
+            spec = problem.inputs[name]
+            if tensor.is_floating_point() and spec.make is None:
+                tensor.normal_(generator=generator)
+            else:
+                tensor.copy_(spec.sample(shape, generator))
 
     def verify(base: Any) -> None:
         nonlocal bound
-        if bound is None:
-            _, allowed = tolerance(problem, inputs)
+        if bound is None or base is None:
+            exact, allowed = tolerance(problem, inputs, options)
             bound = {name: float(limit.max()) * 2 for name, limit in allowed.items()}
+            base = tuple(exact.values()) if base is None else base
         for (name, got), want in zip(outputs.items(), _as_tuple(base), strict=True):
-            error = float((got - want).abs().nan_to_num(float("inf")).max())
+            off = (got.to(want.dtype) - want).abs() if got.is_floating_point() else (got != want).float()
+            error = float(off.masked_fill(got == want, 0.0).nan_to_num(float("inf")).max())
             if not error <= bound[name]:
                 raise LabkitError(
                     f"{label} is wrong at {shape}: {name} is off by {error:.2g}, allowed {bound[name]:.2g}; "
@@ -176,6 +188,8 @@ def time_kernel(problem: Problem, kernel: Kernel, label: str, shape: dict[str, i
         tuple(base_samples),
         clocks,
         throttle,
+        problem.math,
+        problem.read_only(shape),
         {"first_launch_s": round(first, 3)},
     )
 
@@ -201,7 +215,8 @@ def _sample(run, theirs, renew, outputs, verify, cold):
 
     for _ in range(3):  # compile, load modules, raise the clocks
         run()
-        theirs()
+        if theirs:
+            theirs()
     torch.cuda.synchronize()
     before, reasons = read_clocks()
     ours: list[float] = []
@@ -213,11 +228,13 @@ def _sample(run, theirs, renew, outputs, verify, cold):
             poison(tensor)
         elapsed, _ = once(run)
         ours.append(elapsed)
-        elapsed, result = once(theirs)
-        base.append(elapsed)
+        result = None
+        if theirs:
+            elapsed, result = once(theirs)
+            base.append(elapsed)
         verify(result)
         enough = len(ours) >= LEAST_SAMPLES
-        if enough and (_settled(ours) and _settled(base) or time.perf_counter() > deadline):
+        if enough and (_settled(ours) and (not base or _settled(base)) or time.perf_counter() > deadline):
             break
     after, more = read_clocks()
     return ours, base, (before, after), ", ".join(sorted(reasons | more))

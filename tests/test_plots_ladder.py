@@ -41,7 +41,7 @@ def test_bars_per_language_with_whiskers():
 def test_lines_and_origin_are_said(monkeypatch):
     monkeypatch.setattr("labkit.recorded.ceilings", lambda machine: {"fp32_tflops": 64.0, "copy_gbps": 1.0})
     figure = ladder(BOTH)
-    assert [a.text for a in figure.layout.annotations] == ["PyTorch, 20", "measured FP32 ceiling, 64"]
+    assert [a.text for a in figure.layout.annotations] == ["PyTorch, 20", "measured ceiling of FP32, 64"]
     assert [shape.y0 for shape in figure.layout.shapes] == [20, 64]
     assert figure.layout.title.text == "gemm at M=100 N=100 K=50000"
     assert "recorded on NVIDIA Test, 2026-01-02; cold L2" in figure.layout.title.subtitle.text

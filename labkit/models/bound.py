@@ -19,7 +19,7 @@ RATES = {  # by the dtype of what is multiplied: the ceiling, in 1e12 operations
     "float16": ("bf16_tflops", "tensor"),
     "int8": ("int8_tops", "int8 tensor"),
 }
-COPY = "copy bandwidth"
+COPY, READ = "copy bandwidth", "read bandwidth"
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,7 @@ class Bound:
     """The least time of some work: the longer of `flops_ms` and `bytes_ms`.
 
     unit: what does the arithmetic.  machine, origin: whose ceilings, "measured" or "datasheet".
+    memory: which ceiling of the memory.
     """
 
     flops_ms: float
@@ -34,6 +35,7 @@ class Bound:
     unit: str
     machine: str
     origin: str
+    memory: str = COPY
 
     @property
     def ms(self) -> float:
@@ -41,13 +43,13 @@ class Bound:
 
     @property
     def binds(self) -> str:
-        """Which of the two is longer: `unit` or "copy bandwidth"."""
-        return self.unit if self.flops_ms >= self.bytes_ms else COPY
+        """Which of the two is longer: `unit` or `memory`."""
+        return self.unit if self.flops_ms >= self.bytes_ms else self.memory
 
     def __repr__(self) -> str:
         return (
             f"at best {self.ms:.4g} ms, bound by {self.binds} ({self.unit} {self.flops_ms:.4g} ms, "
-            f"{COPY} {self.bytes_ms:.4g} ms; {self.origin} ceilings of the {self.machine})"
+            f"{self.memory} {self.bytes_ms:.4g} ms; {self.origin} ceilings of the {self.machine})"
         )
 
 
@@ -58,10 +60,16 @@ def least(
     machine: str,
     dtype: str = "float32",
     origin: str = "measured",
+    read_only: bool = False,
 ) -> Bound:
-    """The bound of `flops` operations and `moved` bytes at `rates`, by the names of `labkit ceilings`."""
+    """The bound of `flops` operations and `moved` bytes at `rates`, by the names of `labkit ceilings`.
+
+    read_only: next to nothing is written, so that the ceiling is that of reading, where it is known.
+    """
     rate, unit = RATES[dtype]
-    return Bound(flops / rates[rate] / 1e9, moved / rates["copy_gbps"] / 1e6, unit, machine, origin)
+    memory = READ if read_only and "read_gbps" in rates else COPY
+    bandwidth = rates["read_gbps" if memory == READ else "copy_gbps"]
+    return Bound(flops / rates[rate] / 1e9, moved / bandwidth / 1e6, unit, machine, origin, memory)
 
 
 def bound(problem: Problem, shape: Mapping[str, int], machine: str = "NVIDIA H200") -> Bound:
@@ -75,7 +83,7 @@ def bound(problem: Problem, shape: Mapping[str, int], machine: str = "NVIDIA H20
     if not rates:
         device = devices.find(machine)
         machine, rates, origin = device.name, device.rates, "datasheet"
-    dtype = next(iter(problem.inputs.values())).dtype
+    dtype = problem.math
     if dtype not in RATES or RATES[dtype][0] not in rates:
         raise LabkitError(f"No ceiling of the {machine} is known for products of {dtype}.")
-    return least(problem.flops(dims), problem.bytes(dims), rates, machine, dtype, origin)
+    return least(problem.flops(dims), problem.bytes(dims), rates, machine, dtype, origin, problem.read_only(dims))

@@ -12,6 +12,8 @@ from labkit.errors import LabkitError
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from labkit.models.bound import Bound
+
 _COLORS = {"numba": "#6baed6", "CUDA C++": "#08519c"}
 _TORCH, _CEILING = "#d9480f", "#5f6368"
 
@@ -24,18 +26,20 @@ class Timed(Protocol):
     samples_ms: Sequence[float]
     baseline_ms: Sequence[float]
     flops: int
+    bytes: int
     origin: str
     machine: str
     date: str
     cold: bool
     ceilings: Mapping[str, float]
+    bound: Bound | None
 
 
 def ladder(timings: Sequence[Timed]) -> go.Figure:
-    """TFLOP/s of each rung, one bar per language, in the order of `timings`.
+    """TFLOP/s of each rung, or GB/s where memory sets the bound: one bar per language, in the order of `timings`.
 
     A bar ends at the median, and its whisker spans the middle half of the samples. Lines are PyTorch (the median of
-    all its samples in these timings) and the machine's measured FP32 ceiling, where known.
+    all its samples in these timings) and the machine's measured ceiling, where known.
     Raises LabkitError for no timings, and for timings of several shapes, machines, or states of the L2.
     """
     import plotly.graph_objects as go
@@ -50,17 +54,21 @@ def ladder(timings: Sequence[Timed]) -> go.Figure:
             (lambda t: "cold L2" if t.cold else "warm L2", "states of the L2"),
         )
     )
+    first = timings[0]
+    best = first.bound
+    of_memory = best is not None and best.bytes_ms > best.flops_ms
+    work, unit = (first.bytes / 1e6, "GB/s") if of_memory else (first.flops / 1e9, "TFLOP/s")
     rungs = list(dict.fromkeys(_rung(t) for t in timings))
     figure = go.Figure()
     for language, color in _COLORS.items():
         mine = {_rung(t): t for t in timings if _language(t) == language}
         if mine:
-            slow, middle, fast = zip(*(_tflops(t) for t in mine.values()), strict=True)
+            slow, middle, fast = zip(*(_rates(t, work) for t in mine.values()), strict=True)
             figure.add_bar(
                 x=list(mine), y=middle, name=language, marker_color=color,
                 texttemplate="%{y:.3g}", textposition="outside", cliponaxis=False,
-                customdata=[[t.flops / 1e9 / v, t.origin] for t, v in zip(mine.values(), middle, strict=True)],
-                hovertemplate="%{x}: %{y:.2f} TFLOP/s<br>%{customdata[0]:.3f} ms, %{customdata[1]}<extra></extra>",
+                customdata=[[work / v, t.origin] for t, v in zip(mine.values(), middle, strict=True)],
+                hovertemplate="%{x}: %{y:.4g} " + unit + "<br>%{customdata[0]:.3f} ms, %{customdata[1]}<extra></extra>",
                 error_y={
                     "array": [f - m for f, m in zip(fast, middle, strict=True)],
                     "arrayminus": [m - s for s, m in zip(slow, middle, strict=True)],
@@ -69,16 +77,15 @@ def ladder(timings: Sequence[Timed]) -> go.Figure:
             )  # fmt: skip
     torch = [ms for t in timings for ms in t.baseline_ms]
     if torch:
-        _line(figure, timings[0].flops / 1e9 / statistics.median(torch), "PyTorch", _TORCH, "solid")
-    ceiling = timings[0].ceilings.get("fp32_tflops")
-    if ceiling:
-        _line(figure, ceiling, "measured FP32 ceiling", _CEILING, "dash")
+        _line(figure, work / statistics.median(torch), "PyTorch", _TORCH, "solid")
+    if best:
+        _line(figure, work / best.ms, f"measured ceiling of {best.binds}", _CEILING, "dash")
     when = ", ".join(sorted({f"{t.origin} on {machine}, {t.date}" for t in timings}))
     figure.update_layout(
         title={"text": f"{_problem(timings[0])} at {shape}", "x": 0.01, "xanchor": "left",
                "subtitle": {"text": f"{when}; {cold}; whiskers span the middle half of the samples"}},
         barmode="group", template="plotly_white", height=460, margin={"t": 90, "r": 40},
-        yaxis={"title": "TFLOP/s", "rangemode": "tozero"},
+        yaxis={"title": unit, "rangemode": "tozero"},
         xaxis={"categoryorder": "array", "categoryarray": rungs},
         legend={"orientation": "h", "y": -0.12},
     )  # fmt: skip
@@ -92,11 +99,11 @@ def _only(values: list[str], what: str) -> str:
     return found[0]
 
 
-def _tflops(timing: Timed) -> tuple[float, float, float]:
-    """At the upper quartile of the time, at its median, at its lower quartile."""
+def _rates(timing: Timed, work: float) -> tuple[float, float, float]:
+    """`work` per ms at the upper quartile of the time, at its median, at its lower quartile."""
     times = list(timing.samples_ms)
     quartiles = statistics.quantiles(times, n=4) if len(times) > 1 else times * 3
-    return tuple(timing.flops / 1e9 / ms for ms in (quartiles[2], statistics.median(times), quartiles[0]))
+    return tuple(work / ms for ms in (quartiles[2], statistics.median(times), quartiles[0]))
 
 
 def _line(figure: go.Figure, y: float, name: str, color: str, dash: str) -> None:

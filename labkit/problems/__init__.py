@@ -13,7 +13,7 @@ __all__ = ["Problem", "Question", "Step", "Tensor", "get", "names"]
 
 def names() -> list[str]:
     """The problems there are."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "problem")
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "problem" and m.name[0] != "_")
 
 
 def get(name: str) -> Problem:

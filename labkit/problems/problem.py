@@ -16,21 +16,38 @@ Shape = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Tensor:
-    """An argument of a problem: its dimensions by name (or fixed), and its dtype."""
+    """An argument of a problem: its dimensions, and its dtype.
+
+    dims : each a number, a dimension's name, or an expression of names such as "K // 32 * 34".
+    make : (shape, generator) -> the tensor on the generator's device, for inputs that are not just random numbers.
+    """
 
     dims: tuple[str | int, ...]
     dtype: str = "float32"
+    make: Callable[[tuple[int, ...], torch.Generator], torch.Tensor] | None = None
 
     def shape(self, dims: Shape) -> tuple[int, ...]:
-        return tuple(dims[d] if isinstance(d, str) else d for d in self.dims)
+        return tuple(d if isinstance(d, int) else eval(d, {"__builtins__": {}}, dict(dims)) for d in self.dims)
+
+    def sample(self, dims: Shape, generator: torch.Generator) -> torch.Tensor:
+        """Random contents: standard normal, or any integer of the dtype, or what `make` gives."""
+        import torch
+
+        shape, dtype = self.shape(dims), getattr(torch, self.dtype)
+        if self.make:
+            return self.make(shape, generator)
+        if dtype.is_floating_point:
+            return torch.randn(shape, generator=generator, device=generator.device).to(dtype)
+        info = torch.iinfo(dtype)
+        return torch.randint(info.min, info.max, shape, generator=generator, device=generator.device, dtype=dtype)
 
 
 @dataclass(frozen=True)
 class Step:
     """One line of a ladder: a rung's name, what it changes against the rung below, what that moves.
 
-    `defines` and `arch` specialize the CUDA C++ compilation; `languages` lists the kernel files there are; `options`
-    are the rung's further arguments with their defaults.
+    `defines` and `arch` specialize the CUDA C++ compilation; `languages` lists the kernel files there are, and `why`
+    says why one is missing; `options` are the rung's further arguments with their defaults.
     """
 
     name: str
@@ -39,6 +56,7 @@ class Step:
     languages: tuple[str, ...] = ("numba", "cuda")
     defines: tuple[str, ...] = ()
     arch: str | None = None
+    why: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -57,12 +75,17 @@ class Question:
 class Problem:
     """An operation: its arguments, reference, costs, tolerance, test shapes and ladder.
 
-    reference : takes the inputs as float64 tensors; returns the output(s) in float64.
-    baseline  : the same in the working precision by PyTorch, as people would call it.
+    reference : takes the inputs, floating-point ones as float64 tensors; returns the output(s).
+    baseline  : the same in the working precision by PyTorch, as people would call it; None where PyTorch has no such
+                operator.
     magnitude : an elementwise bound on the sum of |products| that make up an output (float64), to which
                 rounding errors are relative; by default the reference on absolute values.
-    flops     : useful floating-point operations of a shape.  bytes: compulsory traffic (each input read once,
-                each output written once).
+    flops     : useful operations of a shape.  math: the dtype of what is multiplied, which names their ceiling.
+    traffic   : compulsory bytes of a shape, where they are not those of reading each input and writing each output
+                once.
+    options   : further arguments with their defaults, numbers; a shape may give others, and `reference`, `baseline`
+                and `launch` take them as keywords.
+    odd_shape : a shape that no tile divides, for comparing counters; by default near the profile shape.
     """
 
     name: str
@@ -72,7 +95,7 @@ class Problem:
     inputs: dict[str, Tensor]
     outputs: dict[str, Tensor]
     reference: Callable[..., Any]
-    baseline: Callable[..., Any]
+    baseline: Callable[..., Any] | None
     flops: Callable[[Shape], int]
     ladder: tuple[Step, ...]
     shapes: tuple[dict[str, int], ...]
@@ -81,6 +104,10 @@ class Problem:
     bench_shape: dict[str, int]  # fills a large GPU
     questions: dict[str, Question] = field(default_factory=dict)
     magnitude: Callable[..., Any] | None = None
+    traffic: Callable[[Shape], int] | None = None
+    math: str = "float32"
+    options: Mapping[str, int | float] = field(default_factory=dict)
+    odd_shape: dict[str, int] | None = None
 
     # c in the tolerance: for zero-mean data the error of a float sum of any length stays near
     # u * sum|products|; 8 leaves room for the tail of millions of elements, and none for tf32 or bf16.
@@ -93,19 +120,27 @@ class Problem:
         raise LabkitError(unknown("rung", rung, [step.name for step in self.ladder], f" of {self.name}"))
 
     def dims_of(self, shape: Shape) -> dict[str, int]:
-        """`shape` checked: every dimension there, nothing else, positive integers."""
-        strange = [name for name in shape if name not in self.dims]
+        """`shape` checked, options filled in: every dimension there, nothing else, positive integers."""
+        strange = [name for name in shape if name not in (*self.dims, *self.options)]
         missing = [name for name in self.dims if name not in shape]
         if strange or missing:
             wrong = f"{strange[0]} is none of them" if strange else f"{missing[0]} is missing"
-            raise LabkitError(f"{self.name} has the dimensions {', '.join(self.dims)}; {wrong}.")
-        for name, value in shape.items():
+            options = f" and the options {', '.join(self.options)}" if self.options else ""
+            raise LabkitError(f"{self.name} has the dimensions {', '.join(self.dims)}{options}; {wrong}.")
+        for name in self.dims:
+            value = shape[name]
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise LabkitError(f"{name} of {self.name} must be an integer of at least 1, not {value!r}.")
-        return {name: shape[name] for name in self.dims}
+        return {name: shape[name] for name in self.dims} | {**self.options, **self.options_of(shape)}
+
+    def options_of(self, shape: Shape) -> dict[str, int | float]:
+        """The options that `shape` gives: the keywords of `reference`, `baseline` and `launch`."""
+        return {name: shape[name] for name in self.options if name in shape}
 
     def bytes(self, shape: Shape) -> int:
         """Compulsory traffic in bytes: every input read once, every output written once."""
+        if self.traffic:
+            return self.traffic(shape)
         import math
 
         import torch
@@ -113,15 +148,21 @@ class Problem:
         tensors = [*self.inputs.values(), *self.outputs.values()]
         return sum(math.prod(t.shape(shape)) * getattr(torch, t.dtype).itemsize for t in tensors)
 
+    def read_only(self, shape: Shape) -> bool:
+        """Whether outputs are less than a hundredth of the traffic, so that the ceiling is that of reading."""
+        import math
+
+        import torch
+
+        written = sum(math.prod(t.shape(shape)) * getattr(torch, t.dtype).itemsize for t in self.outputs.values())
+        return 100 * written < self.bytes(shape)
+
     def make_inputs(self, shape: Shape, seed: int = 0, device: str = "cpu") -> dict[str, torch.Tensor]:
-        """Standard-normal inputs of `shape`, the same for the same seed on the same kind of device."""
+        """Random inputs of `shape` (`Tensor.sample`), the same for the same seed on the same kind of device."""
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
-        return {
-            name: torch.randn(t.shape(shape), generator=generator, device=device).to(getattr(torch, t.dtype))
-            for name, t in self.inputs.items()
-        }
+        return {name: tensor.sample(shape, generator) for name, tensor in self.inputs.items()}
 
     def make_outputs(self, shape: Shape, device: str = "cpu") -> dict[str, torch.Tensor]:
         """Output tensors, uninitialized."""

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from labkit.ladder import Ladder, Rung
 
 REPEATS = 3
+CORPORA = ("corpus", "held_out")  # modules beside this one, each with a table of launches
 # ncu's shared-memory data stage also counts replays when accesses of different warps collide. They differ from run to
 # run, and are no property of the kernel: readings this much above the emulator's count are called equal.
 NOISY, NOISE = "l1tex__data_", 0.02
@@ -66,16 +68,14 @@ class Case:
 
 
 def cases(name: str) -> list[Case]:
-    """The solutions of a problem, each at its profile shape and at one that no tile divides; or the "corpus"."""
-    if name == "corpus":
-        from labkit.profiling import corpus
-
-        return corpus.cases()
+    """The solutions of a problem, each at its profile shape and at one that no tile divides; or a corpus."""
+    if name in CORPORA:
+        return import_module(f"labkit.profiling.{name}").cases()
     from labkit.ladder import problem
 
     ladder = problem(name)
     even = ladder.problem.profile_shape
-    odd = {dim: size - 3 - 7 * n for n, (dim, size) in enumerate(even.items())}
+    odd = ladder.problem.odd_shape or {dim: size - 3 - 7 * n for n, (dim, size) in enumerate(even.items())}
     return [
         Case(f"{rung.label} {shape}", rung.fingerprint, partial(rung.launches, shape))
         for rung in solutions(ladder)
