@@ -104,6 +104,18 @@ def record(name: str, folder: Path | None = None) -> Path:
     return recorded.write("counters", name, {"entries": entries}, folder)
 
 
+def count(found: list[Case]) -> list[dict[str, Any]]:
+    """What the emulator counts of each case, with its claims, as plain data; to be kept before a GPU is asked."""
+    from labkit.profiling.emulated import profile_emulated
+
+    counted = []
+    for case in found:
+        profile = profile_emulated(**case.run())
+        counts = {metric: [profile.metrics[metric], claim] for metric, claim in profile.fidelity.items()}
+        counted.append({"case": case.name, "fingerprint": case.fingerprint, "counts": counts})
+    return counted
+
+
 def entries(name: str) -> dict[str, dict[str, Any]]:
     """What was recorded, by the case's name; LabkitError where nothing was."""
     files = recorded.files("counters", name)
