@@ -70,7 +70,7 @@ def bench(name: str, shapes: Iterable[dict[str, int]], rungs: Iterable[Rung], *,
 
     problem = problems.get(name)
     result = Bench(name)
-    rungs, shapes = list(rungs), [problem.dims_of(shape or problem.bench_shape) for shape in shapes]
+    rungs, shapes = list(rungs), list(shapes)
     for n, rung in enumerate(rungs):
         progress(n, len(rungs), rung.label)
         started = time.perf_counter()
@@ -79,7 +79,7 @@ def bench(name: str, shapes: Iterable[dict[str, int]], rungs: Iterable[Rung], *,
         if not checked.passed:
             result.skipped[rung.label] = str(checked.failures[0])
             continue
-        for shape in shapes:
+        for shape in (problem.dims_of(shape or rung.bench_shape) for shape in shapes):
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             try:

@@ -251,8 +251,7 @@ def _record(arguments: argparse.Namespace) -> int:
     from labkit.profiling import fidelity, recorded
 
     found = ladder.problem(arguments.problem)
-    shapes = arguments.shape or [found.problem.bench_shape]
-    path = recorded.record(arguments.problem, fidelity.solutions(found), shapes, arguments.folder)
+    path = recorded.record(arguments.problem, fidelity.solutions(found), arguments.shape or [{}], arguments.folder)
     print(f"Recorded in {path}.")
     return 0
 

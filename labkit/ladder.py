@@ -89,7 +89,7 @@ class Rung:
         folder: str = "labs",
         path: Path | None = None,
     ):
-        self.problem = problem
+        self.problem = problem.of(step)
         self.step = step
         self.language = language
         self.folder = folder
@@ -105,6 +105,11 @@ class Rung:
         cuda = " (CUDA C++)" if self.language == "cuda" else ""
         ours = " (solution)" if self.folder == "solutions" else ""
         return self.name + cuda + ours
+
+    @property
+    def bench_shape(self) -> dict[str, int]:
+        """The shape at which this rung is timed where none is given."""
+        return dict(self.step.bench_shape or self.problem.bench_shape)
 
     @property
     def path(self) -> Path:
@@ -196,7 +201,7 @@ class Rung:
         from labkit.profiling.recorded import find
 
         ours = Rung(self.problem, self.step, self.language, "solutions").label
-        return find(self.problem.name, ours, self.problem.dims_of(shape or self.problem.bench_shape))
+        return find(self.problem.name, ours, self.problem.dims_of(shape or self.bench_shape))
 
     def launches(self, shape: dict[str, int]) -> dict[str, Any]:
         """A run at `shape` on fresh CPU tensors, as the functions of `labkit.profiling` take it."""
@@ -221,7 +226,7 @@ class Rung:
         from labkit.kernels import gpu
         from labkit.timing import find_recorded, time_kernel
 
-        dims = self.problem.dims_of(shape or self.problem.bench_shape)
+        dims = self.problem.dims_of(shape or self.bench_shape)
         if not gpu.available():
             ours = Rung(self.problem, self.step, self.language, "solutions").label
             return find_recorded(self.problem, ours, dims, cold=cold)

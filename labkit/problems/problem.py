@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from labkit.errors import LabkitError
@@ -47,7 +47,8 @@ class Step:
     """One line of a ladder: a rung's name, what it changes against the rung below, what that moves.
 
     `defines` and `arch` specialize the CUDA C++ compilation; `languages` lists the kernel files there are, and `why`
-    says why one is missing; `options` are the rung's further arguments with their defaults.
+    says why one is missing; `options` are the rung's further arguments with their defaults. `bench_shape` stands in for
+    the problem's where that would take a slow rung minutes.
     """
 
     name: str
@@ -58,6 +59,8 @@ class Step:
     arch: str | None = None
     why: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    bench_shape: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +89,7 @@ class Problem:
     options   : further arguments with their defaults, numbers; a shape may give others, and `reference`, `baseline`
                 and `launch` take them as keywords.
     odd_shape : a shape that no tile divides, for comparing counters; by default near the profile shape.
+    rivals    : other ways to have PyTorch do it, such as compiled; timed beside the ladder, called as `baseline` is.
     """
 
     name: str
@@ -108,6 +112,7 @@ class Problem:
     math: str = "float32"
     options: Mapping[str, int | float] = field(default_factory=dict)
     odd_shape: dict[str, int] | None = None
+    rivals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     # c in the tolerance: for zero-mean data the error of a float sum of any length stays near
     # u * sum|products|; 8 leaves room for the tail of millions of elements, and none for tf32 or bf16.
@@ -118,6 +123,16 @@ class Problem:
             if step.name == rung:
                 return step
         raise LabkitError(unknown("rung", rung, [step.name for step in self.ladder], f" of {self.name}"))
+
+    def of(self, step: Step) -> Problem:
+        """The problem as `step` has it: with its dtypes."""
+        if not step.dtypes:
+            return self
+        inputs, outputs = (
+            {name: replace(tensor, dtype=step.dtypes.get(name, tensor.dtype)) for name, tensor in tensors.items()}
+            for tensors in (self.inputs, self.outputs)
+        )
+        return replace(self, inputs=inputs, outputs=outputs)
 
     def dims_of(self, shape: Shape) -> dict[str, int]:
         """`shape` checked, options filled in: every dimension there, nothing else, positive integers."""

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def record(problem: str, rungs: Iterable[Rung], shapes: Iterable[dict[str, int]], folder: Path | None = None) -> Path:
-    """Profile each rung at each shape with the default counters and the stall reasons; write the recorded file."""
+    """Profile each rung at each shape ({}: its bench shape), stall reasons included; write the recorded file."""
     metrics = (*DEFAULT, *(metric.name for metric in STALLS))
     shapes = list(shapes)
     entries = []
     for rung in rungs:
         for shape in shapes:
-            profile = ncu.profile_measured(**rung.launches(shape), metrics=metrics)
+            profile = ncu.profile_measured(**rung.launches(shape or rung.bench_shape), metrics=metrics)
             entries.append(
                 {
                     "label": profile.kernel,
