@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 pytest.importorskip("numba.cuda")
@@ -53,3 +56,12 @@ def test_store4_refuses_other_values():
 
     with pytest.raises(TypingError, match="tuple of 4 float32"):
         ptx(kernel, float32[::1])
+
+
+def test_a_process_may_use_them_first_in_a_kernel():
+    """numba must know lk.cuda's names before it types the kernel that mentions them."""
+    code = (
+        "import labkit as lk; from numba import cuda\n"
+        "k = cuda.jit('void(float32[::1])')(lambda a: lk.cuda.store4(a, 0, lk.cuda.load4(a, 4)))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

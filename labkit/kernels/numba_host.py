@@ -68,6 +68,8 @@ def _patch() -> None:
     from numba.cuda.core import config
 
     config.CUDA_LOW_OCCUPANCY_WARNINGS = False  # checks and pictures are small on purpose
+    # numba looks for new intrinsics before it types a kernel: lk.cuda's must not arrive while it does.
+    importlib.import_module("labkit.kernels.intrinsics")
     kernels = dispatcher.CUDADispatcher
     on_gpu = gpu.available()
     call = kernels.call
