@@ -49,6 +49,15 @@ class Ladder:
             raise LabkitError(f"{self.problem.name}/{rung} exists in {', '.join(step.languages)} only{why}.")
         return Rung(self.problem, step, language)
 
+    def rival(self, name: str, **shape: int) -> Timing:
+        """What was recorded of another way to have PyTorch do it, such as "compiled" (see `Problem.rivals`)."""
+        from labkit.timing import find_recorded
+
+        if name not in self.problem.rivals:
+            raise LabkitError(unknown("rival", name, list(self.problem.rivals), f" of {self.problem.name}"))
+        dims = self.problem.dims_of(shape or self.problem.bench_shape)
+        return find_recorded(self.problem, f"{self.problem.name}/{name}", dims)
+
     def __iter__(self):
         """The rungs from the lowest to the highest, each in the first of its languages."""
         return (Rung(self.problem, step, step.languages[0]) for step in self.problem.ladder)
@@ -117,7 +126,7 @@ class Rung:
         if self._path is not None:
             return self._path
         kernels = root() / self.folder / self.problem.lab / "kernels"
-        return kernels / self.problem.name / (self.step.name + SUFFIX[self.language])
+        return kernels / (self.problem.kernels or self.problem.name) / (self.step.name + SUFFIX[self.language])
 
     @property
     def solution(self) -> Rung:
@@ -183,15 +192,16 @@ class Rung:
             return CheckResult(self.label, (Failure("error", {}, str(error)),), (), 0.0)
         return check(self.problem, kernel, self.label, seed=seed, shapes=shapes)
 
-    def profile(self, *, metrics: str = "full", **shape: int) -> Profile:
+    def profile(self, *, metrics: str = "full", keep: bool | str | Path = True, **shape: int) -> Profile:
         """Counters of one run at `shape` (the problem's profile shape if none is given).
 
-        metrics: the set that ncu reads: "full", "quick", "memory", "compute", "tensor" or "stalls".
+        metrics: the set that ncu reads: "full", "quick", "memory", "compute", "tensor", "stalls" or "source" (with
+        counts per line). keep: whether ncu's report stays, or a folder or file for it; `.report` is its path.
         By Nsight Compute where it may run, else by the emulator; `.origin` tells which.
         """
         from labkit.profiling.measured import profile
 
-        return profile(**self.launches(shape), metrics=metrics)
+        return profile(**self.launches(shape), metrics=metrics, keep=keep)
 
     def recorded(self, **shape: int) -> Profile:
         """What Nsight Compute read for the solution at `shape` (the bench shape if none is given) on another machine.

@@ -47,8 +47,9 @@ class Step:
     """One line of a ladder: a rung's name, what it changes against the rung below, what that moves.
 
     `defines` and `arch` specialize the CUDA C++ compilation; `languages` lists the kernel files there are, and `why`
-    says why one is missing; `options` are the rung's further arguments with their defaults. `bench_shape` stands in for
-    the problem's where that would take a slow rung minutes.
+    says why one is missing; `options` are the rung's further arguments with their defaults. `dtypes` are those of the
+    arguments that the rung has in another precision than the problem. `bench_shape` stands in for the problem's where
+    that would take a slow rung minutes.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Problem:
                 once.
     options   : further arguments with their defaults, numbers; a shape may give others, and `reference`, `baseline`
                 and `launch` take them as keywords.
+    kernels   : the problem whose kernel files serve this one, compiled with the steps' `defines`; by default its own.
     odd_shape : a shape that no tile divides, for comparing counters; by default near the profile shape.
     rivals    : other ways to have PyTorch do it, such as compiled; timed beside the ladder, called as `baseline` is.
     """
@@ -112,6 +114,7 @@ class Problem:
     math: str = "float32"
     options: Mapping[str, int | float] = field(default_factory=dict)
     odd_shape: dict[str, int] | None = None
+    kernels: str = ""
     rivals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
     # c in the tolerance: for zero-mean data the error of a float sum of any length stays near
