@@ -1,9 +1,6 @@
 // Kernels whose limit is known from how they are made, and kernels that measure one latency each (labkit speed).
 // Every kernel that computes stores something that depends on all of its work, so that no compiler drops it.
 
-#include <cuda_fp16.h>
-#include <mma.h>
-
 #define I (blockIdx.x * blockDim.x + threadIdx.x)
 #define ALL (gridDim.x * blockDim.x)
 
@@ -258,23 +255,25 @@ __global__ void largest_of(int *out, int a, int times)
     out[I] = v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-__global__ void tensor(float *out, const __half *in, int times)
+// c += a * b: 16 x 8 by 16, float16, summed in float32.
+#define MMA(c, a, b)                                                                                       \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}," \
+                 " {%0,%1,%2,%3};"                                                                          \
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                           \
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
+
+__global__ void tensor(float *out, const int *in, int times)
 {
-    using namespace nvcuda::wmma;
-    fragment<matrix_a, 16, 16, 16, __half, row_major> a;
-    fragment<matrix_b, 16, 16, 16, __half, col_major> b;
-    fragment<accumulator, 16, 16, 16, float> c[4];
-    load_matrix_sync(a, in, 16);
-    load_matrix_sync(b, in, 16);
+    int a[4], b[2] = {in[threadIdx.x], in[threadIdx.x + 32]};
+    float c[8][4] = {};
     for (int k = 0; k < 4; ++k)
-        fill_fragment(c[k], k);
+        a[k] = in[threadIdx.x + 64 + 32 * k];
     for (int t = 0; t < times; ++t)
-        for (int k = 0; k < 4; ++k)
-            mma_sync(c[k], a, b, c[k]);
+        for (int k = 0; k < 8; ++k)
+            MMA(c[k], a, b);
     float sum = 0;
-    for (int k = 0; k < 4; ++k)
-        for (int j = 0; j < c[k].num_elements; ++j)
-            sum += c[k].x[j];
+    for (int k = 0; k < 8; ++k)
+        sum += c[k][0] + c[k][1] + c[k][2] + c[k][3];
     out[I] = sum;
 }
 
@@ -436,15 +435,11 @@ __global__ void latency_of_barrier(float *out, int times)
     CLOCKED(, _Pragma("unroll") for (int k = 0; k < 32; ++k) __syncthreads(), out[1 + threadIdx.x] = 0)
 }
 
-__global__ void latency_of_tensor(float *out, const __half *in, int times)
+__global__ void latency_of_tensor(float *out, const int *in, int times)
 {
-    using namespace nvcuda::wmma;
-    fragment<matrix_a, 16, 16, 16, __half, row_major> a;
-    fragment<matrix_b, 16, 16, 16, __half, col_major> b;
-    fragment<accumulator, 16, 16, 16, float> c;
-    load_matrix_sync(a, in, 16);
-    load_matrix_sync(b, in, 16);
-    CLOCKED(fill_fragment(c, 0), _Pragma("unroll") for (int k = 0; k < 32; ++k) mma_sync(c, a, b, c), out[1 + threadIdx.x] = c.x[0])
+    int a[4] = {in[0], in[1], in[2], in[3]}, b[2] = {in[4], in[5]};
+    float c[4] = {};
+    CLOCKED(, _Pragma("unroll") for (int k = 0; k < 32; ++k) MMA(c, a, b), out[1 + threadIdx.x] = c[0])
 }
 
 __global__ void latency_of_atomic(float *out, unsigned *word, int times)

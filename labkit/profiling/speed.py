@@ -147,7 +147,7 @@ def _limits() -> list[Case]:
         case("double multiply-adds", "FP64", "doubles_fma", full, 256, (D, full * 256), 0.5, 1024),
         # Rotations and xor go to the integer pipe alone, which takes half a warp per clock.
         case("rotations", "integer", "logic", full, 256, (U, full * 256), 77, 1024),
-        case("tensor", "tensor", "tensor", 2 * sms, 256, (F, 2 * sms * 256), (H, 256), 1024),
+        case("tensor", "tensor", "tensor", 2 * sms, 256, (F, 2 * sms * 256), (W, 1024, 1), 1024),
         # One warp per multiprocessor, one load after the other.
         case("list of one warp", "latency", "chase", sms, 32, (U, sms * 32), (U, 4 * MIB, CYCLE), 400),
         # One warp per scheduler, each multiply-add waits for the one before.
@@ -351,7 +351,7 @@ LATENCIES = {  # name -> kernel, what it is given, threads, operations per step
     "double": ("latency_of_double", (0.5, 256), 32, 32),
     "shuffle": ("latency_of_shuffle", (256,), 32, 32),
     "barrier": ("latency_of_barrier", (256,), 256, 32),
-    "tensor": ("latency_of_tensor", ((H, 256), 256), 32, 32),
+    "tensor": ("latency_of_tensor", ((W, 256, 1), 256), 32, 32),
     "atomic": ("latency_of_atomic", ((U, 8, 1), 1024), 1, 1),
 }
 
