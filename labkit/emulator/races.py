@@ -39,7 +39,9 @@ class Shadow:
         self.stamps = np.zeros(lanes, np.int64)
         self.warp_stamps = np.zeros(lanes, np.int64)
         self.oldest = 0
+        self.lowest = 0  # of all stamps, those of threads that have exited too
         self.last_write = -1
+        self.last_read = -1
         self.write_time = np.full(count, -1, np.int64)
         self.writer = np.zeros(count, np.int64)
         self.write_pc = np.zeros(count, np.int64)
@@ -60,9 +62,10 @@ class Shadow:
         self.clock += 1
         if lanes is None:
             self.stamps = np.full(len(self.stamps), self.clock)
-            self.oldest = self.clock
+            self.oldest = self.lowest = self.clock
         else:
             self.stamps = np.where(lanes, self.clock, self.stamps)
+            self.lowest = int(self.stamps.min())
             self.oldest = int(self.stamps[self.valid].min(initial=self.clock))
 
     def sync_warp(self, lanes: np.ndarray) -> None:
@@ -78,6 +81,8 @@ class Shadow:
 
     def flush(self) -> None:
         """Enter the logged reads."""
+        if self.log:
+            self.last_read = self.clock
         for granules, lanes, pc in self.log:
             fresh = self.read_time[granules] < self.clock
             at = granules[fresh]
@@ -145,8 +150,10 @@ class Shadow:
             self.all_written = bool(self.written.all())
         return found
 
-    def _open(self, time: np.ndarray, other: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-        """Not ordered: one of the two threads has not synced since `time`."""
+    def _open(self, time: np.ndarray, other: np.ndarray, lanes: np.ndarray) -> np.ndarray | None:
+        """Not ordered: one of the two threads has not synced since `time`. None if all are."""
+        if time.max(initial=-1) < self.lowest:
+            return None
         apart = (time >= self.stamps[lanes]) | (time >= self.stamps[other])
         distant = lanes // 32 != other // 32
         behind = (time >= self.warp_stamps[lanes]) | (time >= self.warp_stamps[other])
@@ -164,7 +171,7 @@ class Shadow:
     ) -> Conflict | None:
         other = self.writer[granules]
         bad = self._open(self.write_time[granules], other, lanes)
-        if not bad.any():
+        if bad is None or not bad.any():
             return None
         if atomic:
             bad &= ~self.write_atomic[granules]
@@ -175,6 +182,8 @@ class Shadow:
     def _against_read(
         self, granules: np.ndarray, lanes: np.ndarray, kind: str
     ) -> Conflict | None:
+        if self.last_read < self.lowest:
+            return None
         time = self.read_time[granules]
         for readers, pcs in (
             (self.reader, self.read_pc),
@@ -182,7 +191,7 @@ class Shadow:
         ):
             other = readers[granules]
             bad = self._open(time, other, lanes)
-            if bad.any():
+            if bad is not None and bad.any():
                 return self._conflict(bad, granules, lanes, other, pcs, kind, "reads")
         return None
 
