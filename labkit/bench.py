@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,15 +83,28 @@ def bench(name: str, shapes: Iterable[dict[str, int]], rungs: Iterable[Rung], *,
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             try:
-                timing = time_kernel(problem, rung.kernel, rung.label, shape, cold=cold)
+                timing = time_kernel(rung.problem, rung.kernel, rung.label, shape, cold=cold)
             except LabkitError as error:
                 result.skipped[rung.label] = str(error)
                 break
             timing.extra["check_s"] = round(compile_and_check_s, 2)
             timing.extra["peak_bytes"] = torch.cuda.max_memory_allocated() - before
             result.timings.append(timing)
+    result.timings += _rivals(result.timings, rungs, cold)
     progress(len(rungs), len(rungs), "done")
     return result
+
+
+def _rivals(timings: list[Timing], rungs: list[Rung], cold: bool) -> Iterator[Timing]:
+    """PyTorch's other ways, each timed in turn with the highest rung that was timed, at its shape."""
+    if not timings:
+        return
+    beside = timings[-1]
+    rung = next(rung for rung in rungs if rung.label == beside.label)
+    for name, function in rung.problem.rivals.items():
+        against = replace(rung.problem, baseline=function)
+        timing = time_kernel(against, rung.kernel, f"{rung.problem.name}/{name}", beside.shape, cold=cold)
+        yield replace(timing, samples_ms=timing.baseline_ms, baseline_ms=())
 
 
 def show_recorded(name: str) -> Bench:
