@@ -20,6 +20,28 @@ from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.cuda.extending import intrinsic
 
+from labkit.kernels.tensor_intrinsics import (
+    cp_async,
+    cp_async_commit,
+    cp_async_wait,
+    ldmatrix,
+    ldmatrix_transposed,
+    mma_m16n8k16,
+    mma_m16n8k32,
+)
+
+__all__ = [
+    "cp_async",
+    "cp_async_commit",
+    "cp_async_wait",
+    "ldmatrix",
+    "ldmatrix_transposed",
+    "load4",
+    "mma_m16n8k16",
+    "mma_m16n8k32",
+    "store4",
+]
+
 _VALUES = types.UniTuple(types.float32, 4)
 _VECTOR = ir.VectorType(ir.FloatType(), 4)
 

@@ -1,0 +1,164 @@
+// gemm_int8/int8_mma: C[M, N] = A[M, K] @ B[N, K].T, int8 in, exact sums and C in int32.
+//
+// Against int8_wmma: all that took gemm_f16 from wmma_tiled to mma_tuned, at once. ldmatrix and mma.sync m16n8k32
+// on swizzled tiles, cp.async into four stages, blocks that stay for all tiles, in an order for the L2. ldmatrix
+// moves rows of 16 bytes and does not ask what is in them; it could not turn int8 round, but need not: both
+// operands have K as their inner dimension, which is the way mma wants them.
+// Watch: tensor pipe; instructions per tensor operation.
+//
+// SMS is the number of multiprocessors (compile with -DSMS=... for others). Right for any.
+// launch gemm_int8_mma<<<(min(SMS, ((N + 255) / 256) * ((M + 127) / 128))), (256), 98304>>>(C, A, B, M, N, K)
+
+#ifndef SMS
+#define SMS 132
+#endif
+using T = signed char;
+
+constexpr int BM = 128, BN = 256, BK = 64;  // tile of a block, and how much of K is staged at a time
+constexpr int WM = 64, WN = 64;             // tile of a warp
+constexpr int STAGES = 4;                   // tiles in shared memory: one is used, the others are on their way
+constexpr int THREADS = BM / WM * (BN / WN) * 32;
+constexpr int GROUP = 8;                    // rows of tiles that are walked down together
+constexpr int STAGE = BM * BK + BN * BK;    // bytes of a stage
+
+// Where element (r, k) of a tile lies. 8 rows at the same k fill the 128 bytes of the banks once.
+__device__ int place(int r, int k)
+{
+    return r * BK + ((k / 16) ^ (r / 2 % 4)) * 16 + k % 16;
+}
+
+// Start copying a tile to shared memory, 16 bytes at a time; zeros stand for what lies outside rows x cols.
+// Rows that are not aligned to 16 bytes go through registers, element by element.
+template <int ROWS>
+__device__ void fetch(T *to, const T *from, int ld, int rows, int cols, bool aligned)
+{
+    for (int i = threadIdx.x; i < ROWS * BK / 16; i += THREADS) {
+        int r = i / (BK / 16), c = i % (BK / 16) * 16;
+        const T *p = from + (size_t)r * ld + c;
+        T *at = to + place(r, c);
+        if (aligned) {
+            bool inside = r < rows && c < cols;  // of 16 elements, for cols is a multiple of 16
+            unsigned address = __cvta_generic_to_shared(at);
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                         :: "r"(address), "l"(inside ? p : from), "r"(inside ? 16 : 0) : "memory");
+        } else
+            for (int e = 0; e < 16; ++e)
+                at[e] = r < rows && c + e < cols ? p[e] : 0;
+    }
+}
+
+// Four matrices of 8 x 16: lane n says where row n % 8 of matrix n / 8 lies, and receives four elements of each.
+__device__ void ldmatrix(unsigned (&to)[4], const T *row)
+{
+    unsigned at = __cvta_generic_to_shared(row);
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+}
+
+// c += a @ b, 16 x 32 by 32 x 8. Lane 4 * g + q holds of c rows g and g + 8, columns 2 * q and 2 * q + 1.
+__device__ void mma(int (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 "
+                 "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+gemm_int8_mma(int *C, const T *A, const T *B, int M, int N, int K)
+{
+    extern __shared__ __align__(128) T shared[];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;
+    bool aligned_a = K % 16 == 0 && (size_t)A % 16 == 0;
+    bool aligned_b = K % 16 == 0 && (size_t)B % 16 == 0;
+    bool aligned_c = N % 2 == 0 && (size_t)C % 8 == 0;
+    int c[WM / 16][WN / 8][4] = {};
+    int tiles_m = (M + BM - 1) / BM, tiles_n = (N + BN - 1) / BN;
+    auto corner = [&](int tile, int &row0, int &col0) {
+        // BEGIN SOLUTION
+        int group = tile / (GROUP * tiles_n), first = group * GROUP, rows = min(GROUP, tiles_m - first);
+        tile -= group * GROUP * tiles_n;
+        row0 = (first + tile % rows) * BM;
+        col0 = tile / rows * BN;
+        // END SOLUTION
+    };
+    auto store = [&](int row0, int col0) {
+        #pragma unroll
+        for (int i = 0; i < WM / 16; ++i)
+            #pragma unroll
+            for (int j = 0; j < WN / 8; ++j)
+                #pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    int row = row0 + wm + 16 * i + 8 * half + lane / 4, col = col0 + wn + 8 * j + lane % 4 * 2;
+                    int *to = C + (size_t)row * N + col;
+                    if (aligned_c && row < M && col < N)
+                        *(int2 *)to = make_int2(c[i][j][2 * half], c[i][j][2 * half + 1]);
+                    else if (row < M)
+                        for (int e = 0; e < 2 && col + e < N; ++e)
+                            to[e] = c[i][j][2 * half + e];
+                }
+    };
+    // BEGIN SOLUTION
+    int per_tile = (K + BK - 1) / BK, mine = (tiles_m * tiles_n - (int)blockIdx.x + (int)gridDim.x - 1) / (int)gridDim.x;
+    int steps = per_tile * mine;  // of all tiles of this block, one after the other
+    int at_row, at_col, at_k = 0, at_tile = blockIdx.x, started = 0;  // where the next copies come from
+    corner(at_tile, at_row, at_col);
+    auto start = [&] {
+        if (started < steps) {
+            T *tA = shared + started % STAGES * STAGE, *tB = tA + BM * BK;
+            fetch<BM>(tA, A + (size_t)at_row * K + at_k, K, M - at_row, K - at_k, aligned_a);
+            fetch<BN>(tB, B + (size_t)at_col * K + at_k, K, N - at_col, K - at_k, aligned_b);
+            at_k += BK;
+            if (at_k >= K) {
+                at_k = 0;
+                at_tile += gridDim.x;
+                corner(at_tile, at_row, at_col);
+            }
+        }
+        ++started;
+        asm volatile("cp.async.commit_group;" ::: "memory");  // an empty group keeps the count
+    };
+    auto arrive = [&] {  // the next step's tiles are there, and nobody reads those of the last one any more
+        asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
+        __syncthreads();
+    };
+    unsigned a[2][WM / 16][4], b[2][WN / 16][4];
+    auto load = [&](int f, int step, int k) {
+        T *tA = shared + step % STAGES * STAGE, *tB = tA + BM * BK;
+        for (int i = 0; i < WM / 16; ++i)
+            ldmatrix(a[f][i], tA + place(wm + 16 * i + lane % 16, k + lane / 16 * 16));
+        for (int j = 0; j < WN / 16; ++j)
+            ldmatrix(b[f][j], tB + place(wn + 16 * j + lane / 16 * 8 + lane % 8, k + lane / 8 % 2 * 16));
+    };
+    for (int step = 0; step < STAGES - 1; ++step)
+        start();
+    arrive();
+    load(0, 0, 0);
+    int step = 0;
+    for (int tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
+        for (int n = 0; n < per_tile; ++n, ++step) {
+            #pragma unroll
+            for (int k = 0; k < BK; k += 32) {
+                if (k == BK - 32) {
+                    start();  // into the stage of the step before, which is done since the last barrier
+                    arrive();
+                }
+                if (k < BK - 32 || step + 1 < steps)
+                    load((k / 32 + 1) % 2, step + (k + 32) / BK, (k + 32) % BK);
+                for (int i = 0; i < WM / 16; ++i)
+                    for (int j = 0; j < WN / 8; ++j)
+                        mma(c[i][j], a[k / 32 % 2][i], b[k / 32 % 2][j / 2][j % 2 * 2],
+                            b[k / 32 % 2][j / 2][j % 2 * 2 + 1]);
+            }
+        }
+        int row0, col0;
+        corner(tile, row0, col0);
+        store(row0, col0);
+        for (auto &row : c)
+            for (auto &sums : row)
+                for (int &sum : sums)
+                    sum = 0;
+    }
+    // END SOLUTION
+}
