@@ -73,13 +73,13 @@ def _nvrtc_version() -> tuple[int, int]:
 
 @functools.cache
 def include_dirs() -> tuple[str, ...]:
-    """The header folders of NVIDIA's wheels, else those of an installed toolkit."""
+    """The header folders of NVIDIA's wheels, and those of an installed toolkit for what is missing there."""
     try:
         roots = [Path(p) for p in importlib.import_module("nvidia").__path__]
     except ImportError:
         roots = []
     found = [inc for root in roots for inc in sorted(root.glob("*/include"))]
-    if not any((inc / "cuda_fp16.h").exists() for inc in found):
+    if not all(any((inc / header).exists() for inc in found) for header in ("cuda_fp16.h", "crt/mma.h")):
         found.append(Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "include")
     found += [inc / "cccl" for inc in found]
     return tuple(str(inc) for inc in found if inc.is_dir())
@@ -448,11 +448,21 @@ def parse_header(source: str, path: str) -> Header:
             f"{path} has no launch line; write one in its header, "
             "such as `// launch NAME<<<((N+255)/256), (256), 0>>>(C, A, N)`."
         )
-    constants = {
-        found[1] or found[3]: (source.count("\n", 0, found.start()) + 1, (found[2] or found[4]).strip())
-        for found in _CONSTANT.finditer(without_comments(source))
-    }
-    return Header(tuple(launches), tuple(workspaces), constants)
+    return Header(tuple(launches), tuple(workspaces), _constants(source))
+
+
+def _constants(source: str) -> dict[str, tuple[int, str]]:
+    """The integer constants of a file: name -> line and text. One declaration may have several."""
+    constants = {}
+    for found in _CONSTANT.finditer(without_comments(source)):
+        line = source.count("\n", 0, found.start()) + 1
+        if found[1]:
+            constants[found[1]] = (line, found[2].strip())
+            continue
+        for declared in re.split(r",(?=\s*\w+\s*=)", f"{found[3]} = {found[4]}"):
+            name, _, text = declared.partition("=")
+            constants[name.strip()] = (line, text.strip())
+    return constants
 
 
 def check_names(header: Header, path: str, defines: Sequence[str], tensors: set[str], numbers: set[str]) -> None:

@@ -6,7 +6,7 @@
 // multiplications for 8 ldmatrix. That takes most of a multiprocessor's registers: one block is resident.
 // Watch: stalls at the barrier and on long scoreboards; tensor pipe utilization.
 //
-// launch gemm_f16_mma_async<<<((N + 255) / 256, (M + 127) / 128), (256), 98304>>>(C, A, B, M, N, K)
+// launch gemm_f16_mma_async<<<((N + BN - 1) / BN, (M + BM - 1) / BM), (THREADS), STAGES * STAGE * 2>>>(C, A, B, M, N, K)
 
 #ifdef BF16
 #include <cuda_bf16.h>

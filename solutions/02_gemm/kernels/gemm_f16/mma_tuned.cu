@@ -7,7 +7,7 @@
 // Watch: L2 hit rate; DRAM bytes; the gap between waves.
 //
 // SMS is the number of multiprocessors (compile with -DSMS=... for others). Right for any.
-// launch gemm_f16_mma_tuned<<<(min(SMS, ((N + 255) / 256) * ((M + 127) / 128))), (256), 98304>>>(C, A, B, M, N, K)
+// launch gemm_f16_mma_tuned<<<(min(SMS, ((N + BN - 1) / BN) * ((M + BM - 1) / BM))), (THREADS), STAGES * STAGE * 2>>>(C, A, B, M, N, K)
 
 #ifndef SMS
 #define SMS 132

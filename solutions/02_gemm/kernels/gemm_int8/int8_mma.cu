@@ -7,7 +7,7 @@
 // Watch: tensor pipe; instructions per tensor operation.
 //
 // SMS is the number of multiprocessors (compile with -DSMS=... for others). Right for any.
-// launch gemm_int8_mma<<<(min(SMS, ((N + 255) / 256) * ((M + 127) / 128))), (256), 98304>>>(C, A, B, M, N, K)
+// launch gemm_int8_mma<<<(min(SMS, ((N + BN - 1) / BN) * ((M + BM - 1) / BM))), (THREADS), STAGES * STAGE>>>(C, A, B, M, N, K)
 
 #ifndef SMS
 #define SMS 132
