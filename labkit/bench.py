@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,21 +90,25 @@ def bench(name: str, shapes: Iterable[dict[str, int]], rungs: Iterable[Rung], *,
             timing.extra["check_s"] = round(compile_and_check_s, 2)
             timing.extra["peak_bytes"] = torch.cuda.max_memory_allocated() - before
             result.timings.append(timing)
-    result.timings += _rivals(result.timings, rungs, cold)
+    if result.timings:
+        _time_rivals(result, rungs, cold)
     progress(len(rungs), len(rungs), "done")
     return result
 
 
-def _rivals(timings: list[Timing], rungs: list[Rung], cold: bool) -> Iterator[Timing]:
+def _time_rivals(result: Bench, rungs: list[Rung], cold: bool) -> None:
     """PyTorch's other ways, each timed in turn with the highest rung that was timed, at its shape."""
-    if not timings:
-        return
-    beside = timings[-1]
+    beside = result.timings[-1]
     rung = next(rung for rung in rungs if rung.label == beside.label)
     for name, function in rung.problem.rivals.items():
-        against = replace(rung.problem, baseline=function)
-        timing = time_kernel(against, rung.kernel, f"{rung.problem.name}/{name}", beside.shape, cold=cold)
-        yield replace(timing, samples_ms=timing.baseline_ms, baseline_ms=())
+        label = f"{rung.problem.name}/{name}"
+        try:
+            against = replace(rung.problem, baseline=function)
+            timing = time_kernel(against, rung.kernel, label, beside.shape, cold=cold)
+        except (LabkitError, RuntimeError) as error:  # PyTorch's compiler needs Triton and a C compiler
+            result.skipped[label] = str(error).strip().partition("\n")[0]
+            continue
+        result.timings.append(replace(timing, samples_ms=timing.baseline_ms, baseline_ms=()))
 
 
 def show_recorded(name: str) -> Bench:

@@ -35,7 +35,7 @@ problem = Problem(
     shapes=({"N": 1024}, {"N": 1}, {"N": 5}, {"N": 33}, {"N": 123}, {"N": 257}, {"N": 2063}),
     large_shapes=({"N": 1 << 22}, {"N": 10_000_019}),
     profile_shape={"N": 8192},
-    bench_shape={"N": 1 << 28},
+    bench_shape={"N": 1 << 27},
     questions={
         "fp32/bytes_per_operation": Question(
             "ReLU does one operation per number: a comparison with 0. How many bytes move per operation, if x and y "
