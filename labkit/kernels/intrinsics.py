@@ -20,6 +20,7 @@ from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.cuda.extending import intrinsic
 
+from labkit.kernels.packed_intrinsics import dp4a, load8, load16, store8
 from labkit.kernels.tensor_intrinsics import (
     cp_async,
     cp_async_commit,
@@ -34,12 +35,16 @@ __all__ = [
     "cp_async",
     "cp_async_commit",
     "cp_async_wait",
+    "dp4a",
     "ldmatrix",
     "ldmatrix_transposed",
     "load4",
+    "load8",
+    "load16",
     "mma_m16n8k16",
     "mma_m16n8k32",
     "store4",
+    "store8",
 ]
 
 _VALUES = types.UniTuple(types.float32, 4)
