@@ -148,10 +148,10 @@ def time_kernel(problem: Problem, kernel: Kernel, label: str, shape: dict[str, i
     def renew() -> None:
         for name, tensor in inputs.items():
             spec = problem.inputs[name]
-            if tensor.is_floating_point() and spec.make is None:
+            if tensor.is_floating_point() and spec.make is None and spec.derive is None:
                 tensor.normal_(generator=generator)
             else:
-                tensor.copy_(spec.sample(shape, generator))
+                tensor.copy_(spec.sample(shape, generator, inputs))
 
     def verify(base: Any) -> None:
         nonlocal bound

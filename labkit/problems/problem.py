@@ -20,19 +20,28 @@ class Tensor:
 
     dims : each a number, a dimension's name, or an expression of names such as "K // 32 * 34".
     make : (shape, generator) -> the tensor on the generator's device, for inputs that are not just random numbers.
+    derive : the inputs before it, by name -> the tensor, for what is another form of them.
     """
 
     dims: tuple[str | int, ...]
     dtype: str = "float32"
     make: Callable[[tuple[int, ...], torch.Generator], torch.Tensor] | None = None
+    derive: Callable[[Mapping[str, torch.Tensor]], torch.Tensor] | None = None
 
     def shape(self, dims: Shape) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else eval(d, {"__builtins__": {}}, dict(dims)) for d in self.dims)
 
-    def sample(self, dims: Shape, generator: torch.Generator) -> torch.Tensor:
-        """Random contents: standard normal, or any integer of the dtype, or what `make` gives."""
+    def sample(
+        self, dims: Shape, generator: torch.Generator, before: Mapping[str, torch.Tensor] | None = None
+    ) -> torch.Tensor:
+        """Random contents: standard normal, or any integer of the dtype, or what `make` or `derive` gives.
+
+        before : the inputs that stand before this one, which `derive` takes.
+        """
         import torch
 
+        if self.derive:
+            return self.derive(before or {})
         shape, dtype = self.shape(dims), getattr(torch, self.dtype)
         if self.make:
             return self.make(shape, generator)
@@ -180,7 +189,10 @@ class Problem:
         import torch
 
         generator = torch.Generator(device=device).manual_seed(seed)
-        return {name: tensor.sample(shape, generator) for name, tensor in self.inputs.items()}
+        inputs: dict[str, torch.Tensor] = {}
+        for name, tensor in self.inputs.items():
+            inputs[name] = tensor.sample(shape, generator, inputs)
+        return inputs
 
     def make_outputs(self, shape: Shape, device: str = "cpu") -> dict[str, torch.Tensor]:
         """Output tensors, uninitialized."""
