@@ -208,7 +208,7 @@ class _Seen:
             self.unit = width
         top = int(offset.max()) // self.unit + width // self.unit
         if top > len(self.flags):
-            grown = np.zeros(1 << (top - 1).bit_length(), dtype=bool)
+            grown = np.zeros(1 << int(top - 1).bit_length(), dtype=bool)
             grown[: len(self.flags)] = self.flags
             self.flags = grown
         index = offset // self.unit
