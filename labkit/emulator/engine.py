@@ -441,14 +441,15 @@ class Machine:
                     pc, mask = self.next_group()
                     since = 0
             region = regions[pc]
-            if (
-                region is not None
-                and region.end <= self.limit
+            while region is not None and not (
+                region.end <= self.limit
                 and not fair
                 and since + region.count <= patience
                 and taken + region.count <= max_steps
                 and region.run(mask)
             ):
+                region = region.shorter
+            if region is not None:
                 taken += region.count
                 since += region.count
                 pc = region.end

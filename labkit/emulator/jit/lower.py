@@ -5,8 +5,12 @@ Bit for bit what `ops.py` computes; whatever is not written here, the interprete
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
 
 from labkit.emulator import ops
 from labkit.emulator.ops import DTYPES
@@ -29,6 +33,12 @@ class Value:
     bits: int
     vector: bool = False
     constant: bool = False
+
+
+@cache
+def halves() -> bool:
+    """Whether this machine converts half-precision numbers by itself."""
+    return bool(llvm.get_host_cpu_features().get("f16c")) or not llvm.get_default_triple().startswith("x86")
 
 
 def bits_of(kind: str) -> int:
@@ -77,6 +87,15 @@ class Emitter:
                 f"shufflevector {kind} {one}, {kind} poison, <{LANES} x i32> zeroinitializer", False
             )
         return self.splats[x.name]
+
+    def splat(self, x: Value) -> Value:
+        """A number of a warp for all of its lanes."""
+        if x.constant:
+            return Value(self.text(x, True), x.bits, True)
+        kind = f"<{LANES} x i{x.bits}>"
+        one = self.op(f"insertelement {kind} poison, i{x.bits} {x.name}, i64 0", True)
+        made = self.op(f"shufflevector {kind} {one}, {kind} poison, <{LANES} x i32> zeroinitializer", True)
+        return Value(made, x.bits, True)
 
     @staticmethod
     def type(bits: int, vector: bool, scalar: str = "") -> str:
@@ -164,6 +183,44 @@ class Emitter:
         tiny = self.apply("icmp ult", size, self.constant(0x00800000, 32), bits=1)
         return self.select(tiny, self.apply("and", x, self.constant(0x80000000, 32)), x)
 
+    def cast(self, how: str, x: str, have: str, want: str, vector: bool) -> str:
+        """A conversion such as `fpext` of a value named `x`."""
+        return self.op(f"{how} {self.type(0, vector, have)} {x} to {self.type(0, vector, want)}", vector)
+
+    def from_half(self, x: Value, kind: str) -> Value:
+        """f16 or bf16 bits to those of the same float32."""
+        if kind == "bf16":
+            return self.apply("shl", self.resize(x, 32), self.constant(16, 32))
+        if not halves():
+            raise Unknown(kind)
+        half = self.cast("bitcast", self.text(x, x.vector), "i16", "half", x.vector)
+        return self.from_float(self.cast("fpext", half, "half", "float", x.vector), 32, x.vector)
+
+    def to_half(self, x: Value, kind: str) -> Value:
+        """float32 bits to those of the nearest f16 or bf16, with the one NaN of the hardware."""
+        if kind == "bf16":
+            odd = self.apply("and", self.apply("lshr", x, self.constant(16, 32)), self.constant(1, 32))
+            up = self.apply("add", self.apply("add", x, self.constant(0x7FFF, 32)), odd)
+            near = self.resize(self.apply("lshr", up, self.constant(16, 32)), 16)
+        else:
+            if not halves():
+                raise Unknown(kind)
+            half = self.cast("fptrunc", self.float(x, x.vector), "float", "half", x.vector)
+            near = Value(self.cast("bitcast", half, "half", "i16", x.vector), 16, x.vector)
+        return self.select(self.compare("uno", x, x), self.constant(0x7FFF, 16), near)
+
+    def double(self, x: Value) -> Value:
+        """float32 bits to those of the same float64."""
+        return self.from_float(self.cast("fpext", self.float(x, x.vector), "float", "double", x.vector), 64, x.vector)
+
+    def single(self, x: Value) -> Value:
+        """float64 bits to those of the nearest float32."""
+        return self.from_float(self.cast("fptrunc", self.float(x, x.vector), "double", "float", x.vector), 32, x.vector)
+
+    def number(self, value: float) -> Value:
+        """A float64 constant."""
+        return self.constant(struct.unpack("<Q", struct.pack("<d", value))[0], 64)
+
     def one_nan(self, x: Value) -> Value:
         return self.select(self.compare("uno", x, x), self.constant(0x7FFFFFFF, 32), x)
 
@@ -203,6 +260,71 @@ def lower(e: Emitter, i: Instruction, get: Get) -> list[tuple[object, str, Value
     return [(target, op.dst[0], make(e, i, op.src[0], xs))]
 
 
+WARP = {"shfl", "vote", "activemask", "redux"}
+_EVERYBODY = 0xFFFFFFFF
+_LANES = Value(f"<{', '.join(f'i32 {k}' for k in range(LANES))}>", 32, True)
+
+
+def lower_warp(e: Emitter, i: Instruction, get: Get) -> tuple[list[tuple[object, str, Value]], object | None]:
+    """What a warp operation gives in a warp whose 32 lanes are all there, and the operand that has to name them all."""
+    if i.guard is not None or "sync" not in i.mods and i.op != "activemask":
+        raise Unknown(i.text)
+    if i.op == "activemask":
+        return [(i.operands[0], "b32", e.splat(e.constant(_EVERYBODY, 32)))], None
+    members = i.operands[-1]
+    if i.op == "shfl":
+        target = i.operands[0]
+        targets = (target.first, target.second) if isinstance(target, Pair) else (target,)
+        made = _shuffle(e, i, *(get(o, "b32") for o in i.operands[1:4]))
+        return list(zip(targets, ("b32", "pred"), made, strict=False)), members
+    if i.op == "vote":
+        how = next(k for k in ("all", "any", "uni", "ballot") if k in i.mods)
+        p = get(i.operands[1], "pred")
+        kind = f"<{LANES} x i1>"
+        yes = Value(e.op(f"bitcast {kind} {e.text(p, True)} to i32", True), 32)
+        if how == "ballot":
+            return [(i.operands[0], "b32", e.splat(yes))], members
+        all_, none = (e.op(f"icmp eq i32 {yes.name}, {x}", True) for x in (-1, 0))
+        found = {"all": f"or i1 {all_}, false", "any": f"xor i1 {none}, true", "uni": f"or i1 {all_}, {none}"}[how]
+        return [(i.operands[0], "pred", e.splat(Value(e.op(found, True), 1)))], members
+    how = next(k for k in ("add", "min", "max", "and", "or", "xor") if k in i.mods)
+    if how in ("min", "max"):
+        how = ("s" if i.type[0] == "s" else "u") + how
+    what = f"@llvm.vector.reduce.{how}.v{LANES}i32"
+    e.declared.add(f"declare i32 {what}(<{LANES} x i32>)")
+    made = e.op(f"call i32 {what}(<{LANES} x i32> {e.text(get(i.operands[1], i.type), True)})", True)
+    return [(i.operands[0], i.type, e.splat(Value(made, 32)))], members
+
+
+def _shuffle(e: Emitter, i: Instruction, a: Value, by: Value, c: Value) -> tuple[Value, Value]:
+    """The value of another lane, and whether that one is inside of the segment."""
+    low = e.constant(31, 32)
+    by, clamp = e.apply("and", by, low), e.apply("and", c, low)
+    segment = e.apply("and", e.apply("lshr", c, e.constant(8, 32)), low)
+    beyond = e.apply("xor", segment, low)
+    mine = e.apply("and", _LANES, segment)
+    last = e.apply("or", mine, e.apply("and", clamp, beyond))
+    if "up" in i.mods:
+        j = e.apply("sub", _LANES, by)
+        inside = e.apply("icmp sge", j, last, bits=1)
+    else:
+        if "idx" in i.mods:
+            j = e.apply("or", mine, e.apply("and", by, beyond))
+        else:
+            j = e.apply("add" if "down" in i.mods else "xor", _LANES, by)
+        inside = e.apply("icmp sle", j, last, bits=1)
+    j = e.apply("and", e.select(inside, j, _LANES), low)
+    kind = f"<{LANES} x i32>"
+    e.body.append(f"store {kind} {e.text(a, True)}, ptr %spot, align 64")
+    places = e.op(f"getelementptr i32, ptr %spot, {kind} {j.name}", True)
+    what = f"llvm.masked.gather.v{LANES}i32.v{LANES}p0"
+    e.declared.add(f"declare {kind} @{what}(<{LANES} x ptr>, <{LANES} x i1>, {kind})")
+    got = e.op(
+        f"call {kind} @{what}(<{LANES} x ptr> align 4 {places}, <{LANES} x i1> splat (i1 true), {kind} poison)", True
+    )
+    return Value(got, 32, True), inside
+
+
 def _mov(e: Emitter, i: Instruction, get: Get) -> list:
     target, value = i.operands
     kind = i.type
@@ -235,12 +357,63 @@ def _finish(e: Emitter, i: Instruction, kind: str, xs: list[Value], make: Callab
         r = e.one_nan(r)
     if "ftz" in i.mods:
         r = e.flush(r)
-    if "sat" in i.mods:
-        one = 0x3F800000 if kind == "f32" else 0x3FF0000000000000
-        zero, one = e.constant(0, r.bits), e.constant(one, r.bits)
-        r = e.select(e.compare("ogt", r, zero), r, zero)
-        r = e.select(e.compare("ogt", r, one), one, r)
-    return r
+    return _saturate(e, r) if "sat" in i.mods else r
+
+
+def _saturate(e: Emitter, r: Value) -> Value:
+    zero, one = e.constant(0, r.bits), e.constant(0x3F800000 if r.bits == 32 else 0x3FF0000000000000, r.bits)
+    r = e.select(e.compare("ogt", r, zero), r, zero)
+    return e.select(e.compare("ogt", r, one), one, r)
+
+
+def _halves(e: Emitter, i: Instruction, kind: str, xs: list[Value], make: Callable) -> Value:
+    """A half-precision operation in float32, one after the other for a pair of numbers."""
+    if "ftz" in i.mods:
+        raise Unknown(i.text)
+    base = kind.removesuffix("x2")
+
+    def one(*parts: Value) -> Value:
+        r = make(*(e.from_half(x, base) for x in parts))
+        if "sat" in i.mods:
+            r = _saturate(e, r)
+        if "relu" in i.mods:
+            zero = e.constant(0, 32)
+            r = e.select(e.compare("ole", r, zero), zero, r)
+        return e.to_half(r, base)
+
+    if kind == base:
+        return one(*xs)
+    sixteen = e.constant(16, 32)
+    low = one(*(e.resize(x, 16) for x in xs))
+    high = one(*(e.resize(e.apply("lshr", x, sixteen), 16) for x in xs))
+    return e.apply("or", e.resize(low, 32), e.apply("shl", e.resize(high, 32), sixteen))
+
+
+def _half_fma(e: Emitter, a: Value, b: Value, c: Value) -> Value:
+    """a * b + c of half-precision numbers as float32, rounded to odd; the product is exact in float64."""
+    a, b, c = (e.double(x) for x in (a, b, c))
+    p = e.float_op("fmul", a, b)
+    s = e.float_op("fadd", p, c)
+    t = e.float_op("fsub", s, p)
+    rest = e.float_op("fadd", e.float_op("fsub", p, e.float_op("fsub", s, t)), e.float_op("fsub", c, t))
+    s = _odd(e, s, rest, rest)
+    r = e.single(s)
+    rest = e.float_op("fsub", s, e.double(r))
+    return _odd(e, r, rest, r)
+
+
+def _odd(e: Emitter, r: Value, rest: Value, small: Value) -> Value:
+    """The float r of the sum r + rest (a float64) made odd where the sum is not r; where `small` and r are finite."""
+    zero = e.number(0.0)
+    wide = r if r.bits == 64 else e.double(r)
+    up = e.apply("icmp eq", e.compare("ogt", rest, zero), e.compare("ogt", wide, zero), bits=1)
+    step = e.select(up, e.constant(1, r.bits), e.constant(-1, r.bits))
+    even = e.apply("icmp eq", e.apply("and", r, e.constant(1, r.bits)), e.constant(0, r.bits), bits=1)
+    fix = e.apply("and", e.compare("one", rest, zero), even)
+    for x in (r, small):
+        infinite = e.float_op("fsub", x, x)  # not 0: NaN
+        fix = e.apply("and", fix, e.compare("ord", infinite, infinite))
+    return e.select(fix, e.apply("add", r, step), r)
 
 
 def _arithmetic(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
@@ -249,6 +422,11 @@ def _arithmetic(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value
             raise Unknown(i.text)
         how = {"sqrt": "@sqrt", "fma": "@fma", "mad": "@fma"}.get(i.op, "f" + i.op)
         return _finish(e, i, kind, xs, lambda *a: e.float_op(how, *a))
+    if kind in ops.HALVES:
+        if i.op == "fma":
+            return _halves(e, i, kind, xs, lambda *a: _half_fma(e, *a))
+        if i.op in ("add", "sub", "mul"):
+            return _halves(e, i, kind, xs, lambda *a: e.float_op("f" + i.op, *a))
     if kind not in ops.INTS or {"cc", "sat"} & set(i.mods):
         raise Unknown(i.text)
     if i.op in ("add", "sub"):
@@ -269,7 +447,7 @@ def _arithmetic(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value
 
 
 def _rcp(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
-    if kind not in FLOATS:
+    if kind not in FLOATS or {"rz", "rm", "rp"} & set(i.mods) or kind == "f64" and "ftz" in i.mods:
         raise Unknown(i.text)
     one = e.constant(0x3F800000 if kind == "f32" else 0x3FF0000000000000, xs[0].bits)
     return _finish(e, i, kind, xs, lambda a: e.float_op("fdiv", one, a))
@@ -307,6 +485,9 @@ def _sign(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
         top = 1 << (x.bits - 1)
         how, bits = ("xor", top) if i.op == "neg" else ("and", ~top)
         return e.apply(how, x, e.constant(bits, x.bits))
+    if kind in ops.HALVES:
+        how, bits = ("xor", 1 << 31) if i.op == "neg" else ("and", (1 << 31) - 1)
+        return _halves(e, i, kind, xs, lambda x: e.apply(how, x, e.constant(bits, 32)))
     if kind not in ops.INTS:
         raise Unknown(i.text)
     minus = e.apply("sub", e.constant(0, x.bits), x)
@@ -318,18 +499,21 @@ def _sign(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
 def _minmax(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
     if kind in ops.INTS:
         return e.call(("s" if kind[0] == "s" else "u") + i.op, *xs)
-    if kind not in FLOATS or "NaN" in i.mods:
+    if kind not in (*FLOATS, *ops.HALVES) or {"xorsign", "abs"} & set(i.mods) or kind == "f64" and "NaN" in i.mods:
         raise Unknown(i.text)
     low = i.op == "min"
 
     def make(a: Value, b: Value) -> Value:
         r = e.select(e.compare("olt" if low else "ogt", a, b), a, b)
-        r = e.select(e.compare("uno", a, a), b, r)
-        r = e.select(e.compare("uno", b, b), a, r)
+        if "NaN" in i.mods:
+            r = e.select(e.compare("uno", a, b), e.constant(0x7FFFFFFF, 32), r)
+        else:
+            r = e.select(e.compare("uno", a, a), b, r)
+            r = e.select(e.compare("uno", b, b), a, r)
         # -0 counts as less than +0; equal operands differ in nothing but the sign of zero.
         return e.select(e.compare("oeq", a, b), e.apply("or" if low else "and", a, b), r)
 
-    return _finish(e, i, kind, xs, make)
+    return (_halves if kind in ops.HALVES else _finish)(e, i, kind, xs, make)
 
 
 def _logic(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
@@ -355,6 +539,8 @@ def _setp(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
     combine = next((c for c in ("and", "or", "xor") if c in mods), None)
     name = next(iter(mods - {"and", "or", "xor", "ftz"}))
     a, b = xs[:2]
+    if kind in ("f16", "bf16") and "ftz" not in mods:
+        a, b, kind = e.from_half(a, kind), e.from_half(b, kind), "f32"
     if kind in FLOATS:
         if "ftz" in mods:
             a, b = e.flush(a), e.flush(b)
@@ -381,6 +567,20 @@ def _selp(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
 def _cvt(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
     dst, src = i.types
     mods, x = set(i.mods), xs[0]
+    if dst.removesuffix("x2") in ("f16", "bf16") and src == "f32" and not mods - {"rn", "ftz", "relu"}:
+        r = [e.flush(x) if "ftz" in mods else x for x in xs]
+        if "relu" in mods:
+            zero = e.constant(0, 32)
+            r = [e.select(e.compare("ole", x, zero), zero, x) for x in r]
+        r = [e.to_half(x, dst.removesuffix("x2")) for x in r]
+        if len(r) == 1:
+            return r[0]
+        high = e.apply("shl", e.resize(r[0], 32), e.constant(16, 32))
+        return e.apply("or", high, e.resize(r[1], 32))
+    if (dst, src) == ("f32", "f16") and not mods:
+        return e.one_nan(e.from_half(x, src))
+    if (dst, src) == ("f32", "bf16") and not mods:
+        return e.from_half(x, src)
     whole = next((m for m in mods if m in _ROUND), None)
     inexact = {"rz", "rm", "rp"} & mods
     integers = {*ops.INTS, "u8", "s8", "b8"}
@@ -456,6 +656,84 @@ def _shf(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
     return e.call("fshl" if "l" in i.mods else "fshr", high, low, n)
 
 
+def _approximate(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
+    """ex2 and rsqrt, in float64 as in `ops.py`."""
+    if kind != "f32":
+        raise Unknown(i.text)
+    return _finish(e, i, kind, xs, lambda x: e.single((_exp2 if i.op == "ex2" else _rsqrt)(e, e.double(x))))
+
+
+def _rsqrt(e: Emitter, x: Value) -> Value:
+    return e.float_op("fdiv", e.number(1.0), e.float_op("@sqrt", x))
+
+
+def _exp2(e: Emitter, x: Value) -> Value:
+    for how, limit in (("ogt", e.number(200.0)), ("olt", e.number(-200.0))):
+        x = e.select(e.compare(how, x, limit), limit, x)
+    n = e.float_op("@rint", x)
+    f = e.float_op("fsub", x, n)
+    r = e.number(ops.EXP2[0])
+    for c in ops.EXP2[1:]:
+        r = e.float_op("fadd", e.float_op("fmul", r, f), e.number(c))
+    n = e.select(e.compare("uno", n, n), e.number(0.0), n)
+    whole = Value(e.cast("fptosi", e.float(n, n.vector), "double", "i64", n.vector), 64, n.vector)
+    power = e.apply("shl", e.apply("add", whole, e.constant(1023, 64)), e.constant(52, 64))
+    return e.float_op("fmul", r, power)
+
+
+def _dot(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
+    """Dot products of 4 bytes with 4 bytes, or of 2 halves with 2 bytes, onto an integer."""
+    count = 4 if i.op == "dp4a" else 2
+    first = count if "hi" in i.mods else 0
+    ka, kb = i.types
+    total = xs[2]
+
+    def field(x: Value, signed: bool, bits: int, k: int) -> Value:
+        return e.resize(e.resize(e.apply("lshr", x, e.constant(bits * k, 32)), bits), 32, signed)
+
+    for k in range(count):
+        a, b = field(xs[0], ka[0] == "s", 32 // count, k), field(xs[1], kb[0] == "s", 8, first + k)
+        total = e.apply("add", total, e.apply("mul", a, b))
+    return total
+
+
+def _prmt(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
+    a, b, selector = xs
+    both = e.apply("or", e.resize(a, 64), e.apply("shl", e.resize(b, 64), e.constant(32, 64)))
+    out = e.constant(0, 32)
+    for k in range(4):
+        choice = e.apply("lshr", selector, e.constant(4 * k, 32))
+        by = e.apply("shl", e.apply("and", choice, e.constant(7, 32)), e.constant(3, 32))
+        byte = e.resize(e.apply("lshr", both, e.resize(by, 64)), 8)
+        sign = e.apply("ashr", byte, e.constant(7, 8))
+        copies = e.apply("icmp ne", e.apply("and", choice, e.constant(8, 32)), e.constant(0, 32), bits=1)
+        byte = e.resize(e.select(copies, sign, byte), 32)
+        out = e.apply("or", out, e.apply("shl", byte, e.constant(8 * k, 32)))
+    return out
+
+
+def _shifted(e: Emitter, how: str, a: Value, n: Value) -> Value:
+    """a << n or a >> n, with 0 for the width or more; n has 32 bits."""
+    within = e.apply("icmp ult", n, e.constant(a.bits, 32), bits=1)
+    by = e.resize(e.apply("and", n, e.constant(a.bits - 1, 32)), a.bits)
+    return e.select(within, e.apply(how, a, by), e.constant(0, a.bits))
+
+
+def _field(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
+    """bfe of unsigned numbers, and bfi."""
+    if i.op == "bfe" and kind[0] != "u":
+        raise Unknown(i.text)
+    position, length = (e.apply("and", x, e.constant(255, 32)) for x in xs[-2:])
+    bits = xs[0].bits
+    ones = e.constant(-1, bits)
+    mask = e.apply("xor", _shifted(e, "shl", ones, length), ones)
+    if i.op == "bfe":
+        return e.apply("and", _shifted(e, "lshr", xs[0], position), mask)
+    mask = _shifted(e, "shl", mask, position)
+    kept = e.apply("and", xs[1], e.apply("xor", mask, ones))
+    return e.apply("or", kept, e.apply("and", _shifted(e, "shl", xs[0], position), mask))
+
+
 _MAKERS: dict[str, Callable] = {
     **dict.fromkeys(("add", "sub", "mul", "mad", "fma", "sqrt"), _arithmetic),
     **dict.fromkeys(("div", "rem"), _divide),
@@ -470,6 +748,10 @@ _MAKERS: dict[str, Callable] = {
     **dict.fromkeys(("popc", "clz", "brev"), _count),
     "lop3": _lop3,
     "shf": _shf,
+    **dict.fromkeys(("ex2", "rsqrt"), _approximate),
+    **dict.fromkeys(("dp4a", "dp2a"), _dot),
+    "prmt": _prmt,
+    **dict.fromkeys(("bfe", "bfi"), _field),
 }
 
 
@@ -497,4 +779,7 @@ def write(e: Emitter, x: Value, have: str, want: str) -> Value:
     return e.resize(x, bits_of(want), DTYPES[have].kind == "i")
 
 
-__all__ = ["LANES", "Emitter", "Not", "Sink", "Unknown", "Value", "bits_of", "immediate", "lower", "read", "write"]
+__all__ = [
+    "LANES", "WARP", "Emitter", "Not", "Sink", "Unknown", "Value", "bits_of", "immediate", "lower", "lower_warp",
+    "read", "write",
+]  # fmt: skip

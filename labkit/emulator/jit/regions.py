@@ -1,7 +1,9 @@
 """Straight stretches of a program, each made one function of LLVM code that runs warp after warp.
 
-A region holds arithmetic and loads, and neither stores nor anything that joins threads; so running it warp by warp
+A region holds arithmetic and loads, and neither stores nor anything that joins warps; so running it warp by warp
 and instruction by instruction give the same, and one that finds something amiss can be left without a trace.
+Regions with shuffles, votes and reductions of a warp run only where all lanes of the warps are there; for other turns
+their parts between those operations are regions too.
 """
 
 from __future__ import annotations
@@ -9,8 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labkit.emulator.compiler import Access, Compiler, defs_and_uses, successors
-from labkit.emulator.jit.lower import LANES, Emitter, Unknown, Value, bits_of, immediate, lower, read, write
-from labkit.emulator.ptx import SIZES, Addr, Imm, Instruction, Program, Reg, Sink, Special, Sym, Vec
+from labkit.emulator.jit.lower import (
+    LANES,
+    WARP,
+    Emitter,
+    Unknown,
+    Value,
+    bits_of,
+    immediate,
+    lower,
+    lower_warp,
+    read,
+    write,
+)
+from labkit.emulator.ops import HALVES
+from labkit.emulator.ptx import SIZES, Addr, Imm, Instruction, Not, Program, Reg, Sink, Special, Sym, Vec
 
 SHORTEST = 3
 LONGEST = 256  # instructions; the time to compile grows faster than the length
@@ -42,7 +57,7 @@ class Code:
     """A region for one kind of inputs: text, and what its arguments are.
 
     `outs` are (slot, vector) of the registers it writes, `bases` per group the base register as (slot or None), and
-    `exports` the groups whose base addresses it writes to memory.
+    `exports` the groups whose base addresses it writes to memory. `members` are the inputs that have to name all lanes.
     """
 
     text: str
@@ -52,17 +67,24 @@ class Code:
     exports: tuple[int, ...]
     bases: tuple[int | None, ...]
     scalars: int
+    members: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Region:
-    """Instructions `start` to `end` (exclusive) of a program, and the registers and constants that they read."""
+    """Instructions `start` to `end` (exclusive) of a program, and the registers and constants that they read.
+
+    `warp`: it holds operations of whole warps. `cost`: what an instruction of it costs the interpreter, against an
+    addition.
+    """
 
     start: int
     end: int
     ins: tuple[tuple[int, str], ...]
     defs: frozenset[int]
     shared: bool
+    warp: bool
+    cost: float
 
     @property
     def count(self) -> int:
@@ -77,17 +99,27 @@ def find(program: Program) -> list[Region]:
         after = successors(i)
         if after != [i.index + 1]:
             leaders.update(after)
-    fits = [_fits(program, i) for i in instructions]
-    regions, start = [], None
-    for pc in range(len(instructions) + 1):
-        ends = pc == len(instructions) or not fits[pc] or pc in leaders
+    pure = [i.op not in WARP and _fits(program, i) for i in instructions]
+    warp = [i.op in WARP and _fits(program, i) for i in instructions]
+    regions = [_region(program, *place) for place in _stretches(pure, leaders)]
+    for start, end in _stretches([p or w for p, w in zip(pure, warp, strict=True)], leaders):
+        if any(warp[start:end]):
+            regions.append(_region(program, start, end))
+    return regions
+
+
+def _stretches(fits: list[bool], leaders: set[int]) -> list[tuple[int, int]]:
+    """Where stretches of instructions that fit begin and end."""
+    found, start = [], None
+    for pc in range(len(fits) + 1):
+        ends = pc == len(fits) or not fits[pc] or pc in leaders
         if start is not None and (ends or pc - start == LONGEST):
             if pc - start >= SHORTEST:
-                regions.append(_region(program, start, pc))
+                found.append((start, pc))
             start = None
-        if start is None and pc < len(instructions) and fits[pc]:
+        if start is None and pc < len(fits) and fits[pc]:
             start = pc
-    return regions
+    return found
 
 
 def _fits(program: Program, i: Instruction) -> bool:
@@ -96,7 +128,7 @@ def _fits(program: Program, i: Instruction) -> bool:
         if i.op == "ld":
             _load_access(program, i)
             return True
-        lower(emitter, i, lambda o, kind: _operand(emitter, o, kind))
+        (lower_warp if i.op in WARP else lower)(emitter, i, lambda o, kind: _operand(emitter, o, kind))
     except UNKNOWN:
         return False
     return True
@@ -110,6 +142,8 @@ def _operand(e: Emitter, operand: object, kind: str) -> Value:
         return read(e, Value("%x", bits_of(operand.type)), operand.type, kind)
     if isinstance(operand, Sym | Special):
         return read(e, Value("%x", 64 if isinstance(operand, Sym) else 32), _kind_of(operand), kind)
+    if isinstance(operand, Not):
+        return Value("%x", 1)
     raise Unknown(str(operand))
 
 
@@ -151,7 +185,7 @@ def slot_of(program: Program, operand: object) -> int:
 def _region(program: Program, start: int, end: int) -> Region:
     ins: dict[int, str] = {}
     defs: set[int] = set()
-    shared = False
+    shared = warp = False
     for i in program.instructions[start:end]:
         written, used = defs_and_uses(i)
         for operand in [*used, *_constants(i)]:
@@ -160,7 +194,17 @@ def _region(program: Program, start: int, end: int) -> Region:
                 ins.setdefault(slot, _kind_of(operand))
         defs.update(r.slot for r in written)
         shared |= i.op == "ld" and "shared" in (m.split("::")[0] for m in i.mods)
-    return Region(start, end, tuple(ins.items()), frozenset(defs), shared)
+        warp |= i.op in WARP
+    cost = sum(map(_cost, program.instructions[start:end])) / (end - start)
+    return Region(start, end, tuple(ins.items()), frozenset(defs), shared, warp, cost)
+
+
+def _cost(i: Instruction) -> int:
+    """About how long the interpreter takes for an instruction, against an addition."""
+    if i.types and i.types[0] in HALVES:
+        return 30 if i.op == "fma" else 10
+    return {"prmt": 20, "dp4a": 20, "dp2a": 10, "ex2": 8, "rsqrt": 4, "div": 4, "rem": 8, "bfi": 5, "bfe": 5,
+            "shfl": 8, "vote": 3, "redux": 3}.get(i.op, 1)  # fmt: skip
 
 
 def _constants(i: Instruction) -> list:
@@ -195,6 +239,7 @@ class _Generator:
         self.checks: list[list[str]] = []
         self.members: list[list[tuple[int, int]]] = []
         self.loads: list[Load] = []
+        self.all_lanes: list[int] = []
         self.prologue: list[str] = []
         self.blocks = 0
         live = program.steps.live_in[region.end] if region.end < len(program.steps.live_in) else 0
@@ -208,6 +253,12 @@ class _Generator:
         for i in self.program.instructions[region.start : region.end]:
             if i.op == "ld":
                 self.load(i)
+            elif i.op in WARP:
+                results, members = lower_warp(e, i, self.get)
+                if members is not None:
+                    self.names_all(members)
+                for target, kind, value in results:
+                    self.put(target, kind, value)
             else:
                 for target, kind, value in lower(e, i, self.get):
                     self.put(target, kind, value)
@@ -245,7 +296,18 @@ class _Generator:
         )
         text += _HELPERS.format(**_WORDS, patterns=PATTERNS) + "\n".join(sorted(e.declared)) + "\n"
         slots = tuple(self.group_slots)
-        return Code(text, tuple(outs), tuple(self.loads), tuple(self.group_spaces), exports, slots, scalars)
+        members = tuple(dict.fromkeys(self.all_lanes))
+        return Code(text, tuple(outs), tuple(self.loads), tuple(self.group_spaces), exports, slots, scalars, members)
+
+    def names_all(self, members: object) -> None:
+        """The member mask of a warp operation is known to name all lanes, or an input that is seen before a run."""
+        value = self.get(members, "b32")
+        if value.constant and int(value.name) == 0xFFFFFFFF:
+            return
+        slot = members.slot if isinstance(members, Reg) else None
+        if value.vector or slot is None or slot in self.region.defs:
+            raise Unknown("members")
+        self.all_lanes.append(slot)
 
     @staticmethod
     def flatten(lines: list) -> list[str]:
@@ -307,8 +369,6 @@ class _Generator:
             return immediate(e, operand, kind)
         if isinstance(operand, Reg | Sym | Special):
             return read(e, self.values[slot_of(self.program, operand)], _kind_of(operand), kind)
-        from labkit.emulator.ptx import Not
-
         if isinstance(operand, Not):
             return e.apply("xor", self.values[operand.reg.slot], e.constant(1, 1))
         raise Unknown(str(operand))
@@ -499,6 +559,7 @@ _FRAME = """
 define i32 @NAME(ptr %args) {{
 entry:
   %turn = alloca i64
+  %spot = alloca <32 x i32>, align 64
   store i64 0, ptr %turn
   %a.warps = getelementptr i64, ptr %args, i64 {warps}
   %warps = load i64, ptr %a.warps

@@ -50,6 +50,7 @@ WORTH = 300_000  # threads for which the interpreter runs a region before it is 
 KEPT = 50_000  # the same before machine code is taken from the disk
 TURN = 5_000  # threads in the time that an instruction takes the interpreter for a single one
 PATIENCE = 8  # calls in a row that a region may leave to the interpreter before it is given up
+ALL = np.uint32(0xFFFFFFFF)
 FAR = 1 << 40  # keeps addresses that are only good for their differences above zero
 
 
@@ -63,25 +64,35 @@ class Jit:
             code.regions = find(program)
             code.functions = {}
         self.machine = machine
-        self.retired: list[Runner] = []
         self.worth, self.kept = (0, 0) if eager else (WORTH, KEPT)
         self.marks: dict[tuple, dict[int, np.ndarray]] = {}
-        self.words: dict[int, tuple[Mask, np.ndarray]] = {}
+        self.words: dict[int, tuple[Mask, np.ndarray, bool]] = {}
+        self.runners = [Runner(self, region) for region in code.regions]
         self.at: list[Runner | None] = [None] * (len(code.steps) + 1)
-        for region in code.regions:
-            self.at[region.start] = Runner(self, region)
+        for runner in self.runners:
+            # Of two regions that begin alike, the longer one is tried first.
+            runner.shorter, self.at[runner.start] = self.at[runner.start], runner
 
     def start(self) -> None:
         """A chunk of blocks begins."""
         self.words.clear()
 
-    def mask_words(self, mask: Mask) -> np.ndarray:
-        """The active lanes of each warp as bits."""
+    def drop(self, runner: Runner) -> None:
+        """Leave a region to the interpreter from now on."""
+        other = self.at[runner.start]
+        if other is runner:
+            self.at[runner.start] = runner.shorter
+        elif other is not None:
+            other.shorter = None
+
+    def mask_words(self, mask: Mask) -> tuple[np.ndarray, bool]:
+        """The active lanes of each warp as bits, and whether the warps have all or none of them."""
         found = self.words.get(id(mask))
         if found is None:
             bits = np.packbits(mask.where.reshape(-1, LANES), axis=1, bitorder="little").view(np.uint32).ravel()
-            found = self.words[id(mask)] = (mask, np.ascontiguousarray(bits))
-        return found[1]
+            whole = mask.threads == LANES * mask.warps
+            found = self.words[id(mask)] = (mask, np.ascontiguousarray(bits), whole)
+        return found[1], found[2]
 
     def flags(self, key: tuple, number: int) -> np.ndarray:
         """One byte per element of a buffer's window that code of a source line may read."""
@@ -97,9 +108,8 @@ class Jit:
         counters = self.machine.counters
         if counters is None:
             return
-        for runner in [*self.at, *self.retired]:
-            if runner is not None:
-                runner.finish(counters)
+        for runner in self.runners:
+            runner.finish(counters)
         for (file, line, width), found in self.marks.items():
             for number, flags in found.items():
                 places = np.flatnonzero(flags)
@@ -109,7 +119,7 @@ class Jit:
     @property
     def compiled(self) -> int:
         """How many regions have run as compiled code."""
-        return sum(runner is not None and runner.threads > 0 for runner in [*self.at, *self.retired])
+        return sum(runner.threads > 0 for runner in self.runners)
 
 
 class Variant:
@@ -201,6 +211,7 @@ class Runner:
         self.variants: dict[tuple[bool, ...], Variant] = {}
         self.tried: set[tuple] = set()
         self.chunk = None
+        self.shorter: Runner | None = None
         self.spent = 0
         self.bails = 0
         self.warps = self.threads = 0
@@ -211,9 +222,12 @@ class Runner:
         """Run the region for the lanes of the mask; False leaves it to the interpreter."""
         jit = self.jit
         m = jit.machine
+        words, whole = jit.mask_words(mask)
+        if self.region.warp and not whole:
+            return False
         fresh = self.spent >= jit.worth
         if not fresh:
-            self.spent += m.chunk.lanes + TURN
+            self.spent += int((m.chunk.lanes + TURN) * self.region.cost)
             if self.spent < jit.kept:
                 return False
         shadow = m.shadow if self.region.shared else None
@@ -233,13 +247,15 @@ class Runner:
             if variant is None:
                 return False
             self.variants[kind] = variant
+        for slot in variant.code.members:
+            if R[slot] != ALL:
+                return False
         args, views = variant.args, variant.views
         if self.chunk is not m.chunk or variant.known != len(m.memory.buffers):
             self.chunk = m.chunk
             for other in self.variants.values():
                 other.prepare(self, m.chunk.lanes // LANES)
                 other.tables(self)
-        words = jit.mask_words(mask)
         args[MASKS] = words.__array_interface__["data"][0]
         args[ROW_COUNT] = 0
         if shadow is not None:
@@ -324,8 +340,7 @@ class Runner:
         args[STEP] = 1
         self.bails += 1
         if self.bails > PATIENCE:
-            self.jit.at[self.start] = None
-            self.jit.retired.append(self)
+            self.jit.drop(self)
         variant.tables(self)
 
     def report(self, variant: Variant, mask: Mask) -> None:
