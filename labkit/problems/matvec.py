@@ -1,0 +1,101 @@
+"""matvec: a float16 matrix, row-major, times a float32 vector, summed in float32: generation's main work.
+
+As in yalm: weights are stored in float16 and widened when they are read, everything else is float32. Any M, K of at
+least 1.
+"""
+
+from __future__ import annotations
+
+from labkit.problems.problem import Problem, Question, Step, Tensor
+
+_SMALL = {"M": 64, "K": 512}
+
+
+def reference(W, x):
+    return W @ x
+
+
+def torch_fp16(W, x):
+    """What people call in PyTorch: it has no product of float16 and float32, so x and y are float16 too."""
+    import torch
+
+    return torch.mv(W, x.half()).float()
+
+
+def _sectors(addresses) -> int:
+    """Distinct 32-byte sectors behind the bytes at these addresses."""
+    return len({address // 32 for address in addresses})
+
+
+problem = Problem(
+    name="matvec",
+    lab="01_gpu_basics",
+    formula="y[m] = sum over k of W[m, k] * x[k]",
+    dims=("M", "K"),
+    inputs={"W": Tensor(("M", "K"), "float16"), "x": Tensor(("K",))},
+    outputs={"y": Tensor(("M",))},
+    reference=reference,
+    baseline=None,
+    rivals={"torch_fp16": torch_fp16},
+    flops=lambda d: 2 * d["M"] * d["K"],  # a multiplication and an addition per weight
+    ladder=(
+        Step("thread_per_row", "one thread per row, which reads its row alone", "sectors per load request"),
+        Step("warp_per_row", "a warp per row: lanes read neighbours, then add up", "sectors per request; warps at work"),
+        Step("block_transpose", "32 rows per block, their sums stored by one warp", "store requests and sectors"),
+        Step("vectorized", "16 bytes of W per access, several rows per warp", "load requests; bytes in flight"),
+    ),
+    shapes=(
+        {"M": 33, "K": 64},
+        {"M": 1, "K": 1},
+        {"M": 5, "K": 17},
+        {"M": 17, "K": 123},
+        {"M": 3, "K": 520},
+        {"M": 70, "K": 40},
+        {"M": 4, "K": 1304},
+    ),
+    large_shapes=({"M": 4096, "K": 4096}, {"M": 1023, "K": 4097}, {"M": 1021, "K": 1000}),
+    profile_shape=_SMALL,
+    odd_shape={"M": 61, "K": 505},
+    bench_shape={"M": 28672, "K": 8192},  # Llama 2 70B, up projection: 470 MB
+    questions={
+        "intensity": Question(
+            "How many operations does matvec do per byte of W that it reads, if it reads each float16 once?",
+            lambda: 2 / 2,
+            "FLOP/byte",
+            "A multiplication and an addition for each weight of 2 bytes.",
+        ),
+        "thread_per_row/sectors_per_request": Question(
+            "In thread_per_row, lane n of a warp reads W[row0 + n, k], with K = 512. How many 32-byte sectors does such "
+            "a request touch?",
+            lambda: _sectors(lane * 512 * 2 for lane in range(32)),
+            "sectors per request",
+            "Rows are 1024 bytes apart: every lane is alone in its sector.",
+        ),
+        "thread_per_row/resident_threads": Question(
+            "Mistral-7B multiplies 4096 rows. thread_per_row starts 4096 threads; an H200 can hold 132 * 2048. What "
+            "percentage of these places is taken?",
+            lambda: 100 * 4096 / (132 * 2048),
+            "%",
+            "One thread per row is far too few to keep memory busy.",
+        ),
+        "warp_per_row/sectors_per_request": Question(
+            "In warp_per_row, lane n reads W[row, k + n]. How many sectors does this request touch, if it begins on one?",
+            lambda: _sectors(lane * 2 for lane in range(32)),
+            "sectors per request",
+            "32 neighbours of 2 bytes are 64 bytes.",
+        ),
+        "block_transpose/store_requests": Question(
+            "32 warps have a sum each. In warp_per_row every warp stores its own. How many times fewer store requests "
+            "does block_transpose issue?",
+            lambda: 32 / 1,
+            "times",
+            "One warp stores all 32 sums, side by side: 128 bytes in one request.",
+        ),
+        "vectorized/requests_per_row": Question(
+            "How many times fewer load requests for W does vectorized issue than block_transpose at K = 8192?",
+            lambda: (8192 / 32) / (8192 / (32 * 8)),
+            "times",
+            "A lane reads 8 weights of 2 bytes at once, where it read one.",
+        ),
+    },
+)
