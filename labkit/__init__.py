@@ -21,7 +21,9 @@ _HOMES = {
     "cuda_kernel": "labkit.kernels",
     "emulate": "labkit.profiling.emulated",
     "problem": "labkit.ladder",
+    "profile_script": "labkit.profiling.script",
     "step": "labkit.stepper",
+    "trace_script": "labkit.profiling.trace",
 }
 _MODULES = ("kernels", "plots", "problems", "profiling")
 

@@ -16,6 +16,7 @@ from labkit.errors import LabkitError
 
 if TYPE_CHECKING:
     from labkit.ladder import Rung
+    from labkit.profiling import Profile
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +25,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     Exits with status 2 where it is called wrongly.
     """
     parser = _parser()
-    arguments, rest = parser.parse_known_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    program: list[str] = []
+    if words[:1] in (["profile"], ["trace"]) and "--" in words:  # what follows is the program's own
+        at = words.index("--")
+        words, program = words[:at], words[at + 1 :]
+    arguments, rest = parser.parse_known_args(words)
+    arguments.args = program
+    if rest and isinstance(getattr(arguments, "target", None), Path):
+        parser.error(f"put the program's own arguments behind --: {arguments.target} -- {' '.join(rest)}")
     many = "shape" if arguments.run is _profile else "rungs" if arguments.run is _bench else None
     if rest and (many is None or any(word.startswith("-") for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}; see labkit --help")
@@ -63,13 +72,27 @@ def _parser() -> argparse.ArgumentParser:
     check = command("check", _check, "Say whether a kernel is right.")
     _add_rung(check)
 
-    profile = command("profile", _profile, "Count what a kernel does.")
-    _add_rung(profile)
+    text = "Count what a kernel does, or the kernels of a program: profile script.py -- its arguments."
+    profile = command("profile", _profile, text)
+    _add_rung(profile, program=True)
     profile.add_argument(
         "shape", nargs="*", type=_dimension, metavar="DIM=SIZE", help="such as M=256 N=256 K=256"
     )
+    profile.add_argument(
+        "--metrics", "--set", default="full", metavar="SET",
+        help="what ncu reads: full, quick, memory, compute, tensor, stalls, or source (counts per line)",
+    )  # fmt: skip
+    profile.add_argument("--keep", type=Path, metavar="PATH", help="folder or file for Nsight Compute's report")
+    profile.add_argument("--kernel", metavar="NAME", help="of a program: this kernel only, with its lines")
+    profile.add_argument("--range", metavar="NAME", help="of a program: launches in this nvtx range (domain@name) only")
+    profile.add_argument("--launch-skip", type=int, default=0, metavar="N", help="of those, leave out the first N")
+    profile.add_argument("--launch-count", type=int, metavar="N", help="... and profile N at most")
+    profile.add_argument("--sample", metavar="N", help="of a program on the emulator: count some blocks only")
 
-    profile.add_argument("--set", default="full", metavar="NAME", help="what ncu reads: full, quick, memory, ...")
+    trace = command("trace", _trace, "Draw a program's kernels over time: trace script.py -- its arguments.")
+    trace.add_argument("target", type=Path, metavar="SCRIPT.py", help="a program of yours")
+    trace.add_argument("-o", "--output", type=Path, metavar="NAME", help="write NAME.html and NAME.json")
+    trace.add_argument("--json", action="store_true", help="print the kernels as JSON")
 
     bench = command("bench", _bench, "Time a ladder on this machine's GPU, or show what was recorded elsewhere.")
     bench.add_argument("problem", metavar="PROBLEM", help="such as gemm")
@@ -101,6 +124,10 @@ def _parser() -> argparse.ArgumentParser:
 
     cliff.add_arguments(command("cliff", cliff.run, "Show where matmul throughput falls off, and why."))
 
+    from labkit.models import latency
+
+    latency.add_arguments(command("latency", latency.run, "Measure what a load takes, and what it takes to hide it."))
+
     build = command("build", _build, "Write the student notebooks from the masters in solutions/.")
     build.add_argument("--check", action="store_true", help="write nothing; fail if one is stale")
 
@@ -109,8 +136,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_rung(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("rung", type=_rung_name, metavar="PROBLEM/RUNG", help="such as gemm/naive")
+def _add_rung(parser: argparse.ArgumentParser, *, program: bool = False) -> None:
+    if program:
+        words = "such as gemm/naive, or a program of yours"
+        parser.add_argument("target", type=_target, metavar="PROBLEM/RUNG | SCRIPT.py", help=words)
+    else:
+        parser.add_argument("target", type=_rung_name, metavar="PROBLEM/RUNG", help="such as gemm/naive")
     parser.add_argument("--cuda", action="store_true", help="the kernel in CUDA C++")
     parser.add_argument(
         "--solution", action="store_true", help="the kernel in solutions/ in place of yours"
@@ -134,6 +165,10 @@ def _rung_name(text: str) -> tuple[str, str]:
     return problem, rung
 
 
+def _target(text: str) -> tuple[str, str] | Path:
+    return Path(text) if text.endswith(".py") else _rung_name(text)
+
+
 def _dimension(text: str) -> tuple[str, int]:
     name, _, size = text.partition("=")
     if not name.isidentifier() or not size.isdecimal() or int(size) < 1:
@@ -148,7 +183,7 @@ def _shape(text: str) -> dict[str, int]:
 def _rung(arguments: argparse.Namespace) -> Rung:
     from labkit.ladder import problem
 
-    name, rung = arguments.rung
+    name, rung = arguments.target
     found = problem(name)[rung, "cuda" if arguments.cuda else "numba"]
     return found.solution if arguments.solution else found
 
@@ -183,16 +218,65 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _profile(arguments: argparse.Namespace) -> int:
+    if isinstance(arguments.target, Path):
+        return _profile_script(arguments)
+    own = ("kernel", "range", "launch_skip", "launch_count", "sample", "args")
+    if any(getattr(arguments, name) for name in own):
+        raise LabkitError("--kernel, --range, --launch-..., --sample and what follows -- are for programs (SCRIPT.py).")
     with _clean_stdout(arguments):
-        result = _rung(arguments).profile(metrics=arguments.set, **dict(arguments.shape))
+        keep = arguments.keep or True
+        result = _rung(arguments).profile(metrics=arguments.metrics, keep=keep, **dict(arguments.shape))
+    if arguments.json:
+        print(json.dumps(result.to_dict(), indent=2))
+    else:
+        _show(result, lines=arguments.metrics == "source")
+    return 0
+
+
+def _show(profile: Profile, *, lines: bool = False) -> None:
+    """A profile in full: its metrics, and its source lines where they are asked for and known."""
+    print(profile)
+    for metric in sorted(profile.metrics):
+        fidelity = profile.fidelity.get(metric, "")
+        print(f"  {metric:70} {profile.metrics[metric]:>16,.6g}  {fidelity}".rstrip())
+    if lines and profile.line_counts:
+        from labkit import plots
+
+        print(plots.source(profile))
+    for note in profile.notes:
+        print(note)
+
+
+def _profile_script(arguments: argparse.Namespace) -> int:
+    from labkit.profiling.script import profile_script
+
+    if arguments.shape or arguments.cuda or arguments.solution:
+        raise LabkitError("--cuda, --solution and sizes are for rungs; put the program's own arguments behind --.")
+    result = profile_script(
+        arguments.target, arguments.args, kernel=arguments.kernel, metrics=arguments.metrics, range=arguments.range,
+        launch_skip=arguments.launch_skip, launch_count=arguments.launch_count, sample=arguments.sample,
+        keep=arguments.keep or True, stdout=sys.stderr.fileno() if arguments.json else None,
+    )  # fmt: skip
     if arguments.json:
         print(json.dumps(result.to_dict(), indent=2))
     else:
         print(result)
-        for metric in sorted(result.metrics):
-            fidelity = result.fidelity.get(metric, "")
-            print(f"  {metric:70} {result.metrics[metric]:>16,.6g}  {fidelity}")
-    return 0
+        if arguments.kernel:
+            for profile in result:
+                print()
+                _show(profile, lines=True)
+                with contextlib.suppress(LabkitError):  # sets of few metrics say too little to tell
+                    print(result.first[profile.kernel].explain())
+    return 1 if result.status else 0
+
+
+def _trace(arguments: argparse.Namespace) -> int:
+    from labkit.profiling.trace import trace_script
+
+    stdout = sys.stderr.fileno() if arguments.json else None
+    result = trace_script(arguments.target, arguments.args, output=arguments.output, stdout=stdout)
+    print(json.dumps(result.to_dict(), indent=2) if arguments.json else result)
+    return 1 if result.status else 0
 
 
 def _bench(arguments: argparse.Namespace) -> int:

@@ -276,7 +276,7 @@ def test_a_measured_profile_can_be_drawn_where_emulation_is_quick(threads, drawn
     from labkit.kernels import gpu
     from labkit.profiling import Profile, measured
 
-    def by_ncu(fn, *, label, shape, names, metrics):
+    def by_ncu(fn, *, label, shape, names, metrics, **options):
         return Profile("measured", label, shape, {REQUESTS: 7.0, "launch__thread_count": threads})
 
     monkeypatch.setattr(ncu, "profile_measured", by_ncu)

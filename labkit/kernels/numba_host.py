@@ -61,6 +61,15 @@ class _Hook(importlib.abc.MetaPathFinder):
         return spec
 
 
+_lines = False
+
+
+def keep_lines() -> None:
+    """From now on numba's kernels keep line information on a GPU too, so that profilers can name lines."""
+    global _lines
+    _lines = True
+
+
 @functools.cache
 def _patch() -> None:
     """Route launches through the current session; without a GPU, put the emulated driver under numba's."""
@@ -92,6 +101,15 @@ def _patch() -> None:
             self.targetoptions["lineinfo"] = True  # so that faults inside it have a source line
         return compile_device(self, *args, **kwargs)
 
+    init = kernels.__init__
+
+    @functools.wraps(init)
+    def init_with_lines(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        if _lines and not self.targetoptions.get("debug"):
+            self.targetoptions["lineinfo"] = True
+
+    kernels.__init__ = init_with_lines
     kernels.call = call_or_record
     kernels.compile_device = compile_device_with_lines
     if not on_gpu:

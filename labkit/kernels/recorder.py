@@ -32,6 +32,7 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 
 _session: ContextVar[Session | None] = ContextVar("labkit_session", default=None)
+_without: Session | None = None  # see `watch`
 
 
 def current() -> Session | None:
@@ -138,8 +139,12 @@ def _misalign(array: Array, start: int) -> int:
 _emulations: weakref.WeakKeyDictionary[Any, tuple[list, list]] = weakref.WeakKeyDictionary()
 
 
-class _Emulating(Session):
-    def __init__(self, emulation: Emulation, names: Mapping[str, Any] | None, fresh: Fresh | None = None) -> None:
+class Emulating(Session):
+    """Runs each launch on `emulation`, on the tensors' own memory."""
+
+    def __init__(
+        self, emulation: Emulation, names: Mapping[str, Any] | None = None, fresh: Fresh | None = None
+    ) -> None:
         super().__init__(names)
         self.emulation = emulation
         self.fresh = fresh
@@ -195,12 +200,12 @@ def emulating(
     Raises KernelFault where a kernel strays, KernelError where it cannot be compiled or launched.
     """
     if garbage is None:
-        with _entered(_Emulating(emulation, names)):
+        with _entered(Emulating(emulation, names)):
             yield emulation
         return
     from labkit.kernels.fresh import Fresh
 
-    with _entered(_Emulating(emulation, names, fresh := Fresh(garbage))), fresh:
+    with _entered(Emulating(emulation, names, fresh := Fresh(garbage))), fresh:
         yield emulation
 
 
@@ -213,7 +218,16 @@ def session_or_emulator(gpu: bool) -> Iterator[Session | None]:
         return
     from labkit.emulator.engine import Emulation
 
-    yield _Emulating(Emulation(), None)
+    yield _without or Emulating(Emulation())
+
+
+def watch(session: Session | None) -> None:
+    """Let the launches of this process that stand in no session go to `session`, where there is no GPU; None ends it.
+
+    For profiles of whole programs: it holds in every thread, and a session inside comes first, as always.
+    """
+    global _without
+    _without = session
 
 
 # --- recording -----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ARCH = "sm_90"
 
 
-class _Watched(Emulation):
+class Watched(Emulation):
     """An emulation that tells its trace which launch begins."""
 
     def run(self, launch: Launch) -> None:
@@ -48,13 +48,18 @@ def profile_emulated(
     from labkit.kernels import emulating
 
     counters, trace, steps = Counters(), trace or Trace(), steps or Steps()
-    emulation = _Watched(counters=counters, trace=trace, steps=steps)
+    emulation = Watched(counters=counters, trace=trace, steps=steps)
     with emulating(emulation, names):
         fn()
     steps.finish()
     if not counters.launches:
         raise LabkitError("No kernel was launched, so there is nothing to profile; launch one inside the function.")
-    buffers = emulation.memory.buffers
+    return profile_of(emulation, label, shape)
+
+
+def profile_of(emulation: Emulation, label: str | None = None, shape: Mapping[str, int] | None = None) -> Profile:
+    """What the emulation has counted of its launches so far, with the accesses and steps that it kept."""
+    counters, buffers = emulation.counters, emulation.memory.buffers
     return Profile(
         origin="emulated",
         kernel=label or " + ".join(dict.fromkeys(counters.kernels)),
@@ -66,8 +71,8 @@ def profile_emulated(
             buffers[number].name: {"loaded": used["ld"], "stored": used["st"]}
             for number, used in sorted(counters.buffers.items())
         },
-        accesses=tuple(trace.accesses),
-        steps=steps,
+        accesses=tuple(emulation.trace.accesses) if emulation.trace else (),
+        steps=emulation.recorder,
         machine={"emulator of": ARCH, "on": platform.machine()},
         notes=tuple(counters.notes),
     )

@@ -125,6 +125,9 @@ def _tensor() -> tuple[Metric, ...]:
     )
 
 
+OCCUPANCY_LIMITS = {"registers": "registers", "shared_mem": "shared memory", "warps": "warps", "blocks": "block slots"}
+
+
 METRICS = (
     Metric("gpu__time_duration.sum", "time", "ns", "From the kernel's start to its end.", "less"),
     *_memory("ld", "load"),
@@ -230,6 +233,21 @@ METRICS = (
         "%",
         "Warps resident on a multiprocessor, of the most it can hold.",
     ),
+    Metric(
+        "sm__maximum_warps_per_active_cycle_pct",
+        "theoretical occupancy",
+        "%",
+        "Warps that a multiprocessor can hold of this kernel at once, of the most it can hold of any.",
+    ),
+    *(
+        Metric(
+            f"launch__occupancy_limit_{name}",
+            f"blocks by {title}",
+            "blocks per multiprocessor",
+            f"How many blocks of this kernel a multiprocessor could hold if only {title} were scarce.",
+        )
+        for name, title in OCCUPANCY_LIMITS.items()
+    ),
     Metric("launch__registers_per_thread", "registers per thread", "registers", "What ptxas gave each thread."),
     Metric(
         "launch__shared_mem_per_block_static",
@@ -296,6 +314,7 @@ SETS = {
     "memory": _about(*_ALWAYS, "dram__", "lts__", "l1tex__", "_op_local_"),
     "compute": _about(*_ALWAYS, "_inst_executed", "issue_active", "sm__warps_active"),
     "tensor": _about(*_ALWAYS, "sm__ops_path_tensor"),
+    "source": _about(*_ALWAYS, "_inst_executed", "mem_global_op", "mem_shared_op"),  # and counts per line
     "stalls": _about(*_ALWAYS, "issue_stalled", "issue_active", "sm__warps_active", "smsp__inst_executed.sum"),
 }
 

@@ -34,7 +34,7 @@ class Profile:
     "recorded"; `fidelity` tells for emulated metrics how far they go ("exact", "bound" or
     "modeled"); `arrays` has the distinct bytes loaded and stored per array; `accesses` the traced
     memory accesses of one warp; `steps` what one block did step by step (not kept by `to_dict`);
-    `machine` where the numbers come from; `notes` what to mind.
+    `machine` where the numbers come from; `notes` what to mind; `report` the path of ncu's report, if it was kept.
     """
 
     origin: str
@@ -47,6 +47,7 @@ class Profile:
     accesses: tuple[Access, ...] = ()
     machine: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    report: str | None = None
     steps: Steps | None = field(default=None, compare=False, repr=False)
 
     def __getitem__(self, metric: str) -> float:
@@ -62,6 +63,14 @@ class Profile:
 
         frame = pandas.DataFrame(list(self.line_counts))
         return frame.fillna(0) if len(frame) else frame
+
+    @property
+    def frame(self) -> pandas.DataFrame:
+        """All metrics as a table: metric, value, unit and description, one row each."""
+        import pandas
+
+        rows = [(n, self.metrics[n], describe(n).unit, describe(n).text) for n in _ordered(self.metrics)]
+        return pandas.DataFrame(rows, columns=["metric", "value", "unit", "description"])
 
     def diff(self, before: Profile) -> Diff:
         """What moved from `before` to this profile, and by how much."""
@@ -109,7 +118,12 @@ class Profile:
             "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum",
         )
         facts = [f"{amount(self.metrics[n])} {BY_NAME[n].title}" for n in wanted if self.metrics.get(n)]
-        return f"{self.title}: {', '.join(facts) or f'{len(self.metrics)} metrics'}"
+        told = f"{self.title}: {', '.join(facts) or f'{len(self.metrics)} metrics'}"
+        return f"{told}\n{self._kept}" if self.report else told
+
+    @property
+    def _kept(self) -> str:
+        return f"Nsight Compute's report: {self.report} (ncu-ui opens it)"
 
     def _repr_html_(self) -> str:
         rows = []
@@ -128,6 +142,7 @@ class Profile:
         return (
             f"<div><b>{html.escape(self.title)}</b></div><table><tbody>{''.join(rows)}</tbody></table>"
             f"{self._lines_html()}{notes}<div {_GRAY}>{machine}</div>"
+            + (f"<div {_GRAY}>{html.escape(self._kept)}</div>" if self.report else "")
         )
 
     def _lines_html(self) -> str:
@@ -140,6 +155,7 @@ class Profile:
             "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": "shared store wavefronts",
             "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": "load bank conflicts",
             "smsp__inst_executed.sum": "warp instructions",
+            "smsp__pcsamp_sample_count": "stall samples",
         }
         used = [n for n in columns if any(line.get(n) for line in self.line_counts)]
         if not used:
