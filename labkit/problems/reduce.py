@@ -82,7 +82,7 @@ problem = Problem(
             "diverge, over all 8 steps?",
             lambda: _parted(lambda t, s: t % (2 * s) == 0),
             "divergent branches",
-            "In the 5 steps up to s = 16 each of the 8 warps diverges; then 4, 2 and 1 warps, those with an adding lane.",
+            "In the 5 steps up to s = 16 each of the 8 warps diverges; then 4, 2 and 1 warps do.",
         ),
         "strided/divergent_branches": Question(
             "strided: in the step s, the threads t < 128 / s add. How often do the warps of one block diverge now, "
@@ -100,14 +100,15 @@ problem = Problem(
         ),
         "strided/bank_conflicts": Question(
             "strided: a read of sums[2 * s * t] by a warp takes one wavefront, and one bank conflict for each further. "
-            "How many bank conflicts do the reads of sums[2 * s * t] make in one block of 256 threads, over all 8 steps?",
+            "How many bank conflicts do the reads of sums[2 * s * t] make in one block of 256 threads, over all 8 "
+            "steps?",
             _strided_conflicts,
             "bank conflicts",
-            "4 warps with 1 each, 2 with 3, then one warp with 7, 7, 7, 3, 1 and ... see the cell below.",
+            "4 warps with 1 each, 2 with 3, and from then on one warp, with 7, 7, 7, 3, 1 and 0.",
         ),
         "shuffle/barriers": Question(
-            "sequential passes 9 barriers: one after loading, one after each of 8 steps. In shuffle, each of the 8 warps "
-            "adds its 32 numbers by itself, and then warp 0 adds the 8 sums. How many barriers are needed?",
+            "sequential passes 9 barriers: one after loading, one after each of 8 steps. In shuffle, each of the 8 "
+            "warps adds its 32 numbers by itself, and then warp 0 adds the 8 sums. How many barriers are needed?",
             lambda: 1,
             "barriers",
             "Between the writing of the warps' sums and their reading by warp 0. Lanes of a warp need none.",
@@ -120,8 +121,8 @@ problem = Problem(
             "2048 threads with 64 bytes each.",
         ),
         "vectorized/bytes_needed": Question(
-            "Little's law: a GPU with 132 multiprocessors reads 4.5 TB/s, and a load takes 700 ns. How many bytes must be "
-            "on their way to each multiprocessor, at all times?",
+            "Little's law: a GPU with 132 multiprocessors reads 4.5 TB/s, and a load takes 700 ns. How many bytes must "
+            "be on their way to each multiprocessor, at all times?",
             lambda: 4.5e12 * 700e-9 / 132,
             "bytes",
             "Rate times latency is 3.15 MB for the whole GPU.",

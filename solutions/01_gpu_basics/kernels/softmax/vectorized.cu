@@ -5,9 +5,10 @@
 // A row that is too long for the registers is read twice, as in online.
 // Watch: global load sectors and requests fall; every number takes one exponential.
 //
-// threads per row: one for 16 numbers, in whole warps, at most 1024
-// launch softmax_vectorized<<<((rows - 1) / max(1, 256 / min(1024, (cols + 511) / 512 * 32)) + 1),
-//     (min(1024, (cols + 511) / 512 * 32), max(1, 256 / min(1024, (cols + 511) / 512 * 32))), 0>>>(y, x, rows, cols)
+// launch softmax_vectorized<<<((rows - 1) / TOGETHER + 1), (THREADS, TOGETHER), 0>>>(y, x, rows, cols)
+
+#define THREADS min(1024, (cols + 511) / 512 * 32)  // per row: one for 16 numbers, in whole warps
+#define TOGETHER max(1, 256 / THREADS)              // rows of a block
 
 constexpr int PIECES = 4;                   // of 4 numbers, kept by a thread
 constexpr float LOWEST = -3.402823466e38f;  // and not -inf: exp(-inf - -inf) is NaN

@@ -16,6 +16,7 @@ from numba import cuda, float32
 import labkit as lk
 
 PIECES = 4  # of 4 numbers, kept by a thread
+KEPT = 4 * PIECES
 LOWEST = np.float32(-3.4028234663852886e38)  # and not -inf: exp(-inf - -inf) is NaN
 NONE = np.float32(-np.inf)  # in place of numbers past the end of a row: its exponential adds nothing
 
@@ -92,7 +93,7 @@ def softmax_vectorized(y, x, rows, cols, aligned):
     s = float32(0)
     ### BEGIN SOLUTION
     if cols <= PIECES * stride:
-        v = cuda.local.array(4 * PIECES, float32)
+        v = cuda.local.array(KEPT, float32)
         for k in range(PIECES):
             c = first + k * stride
             piece = load_row4(x, row * cols + c, own - c, aligned)
@@ -100,7 +101,7 @@ def softmax_vectorized(y, x, rows, cols, aligned):
                 v[4 * k + i] = piece[i]
                 m = max(m, piece[i])
         m = row_max(m, of_max)
-        for k in range(4 * PIECES):
+        for k in range(KEPT):
             v[k] = math.exp(v[k] - m)
             s += v[k]
         factor = float32(1) / row_sum(s, of_sum)
