@@ -12,6 +12,6 @@ from labkit.plots.trace import gpu_trace
 from labkit.plots.waves import bands, bars, decomposition, throughput, waves
 
 __all__ = [
-    "access_map", "bands", "bars", "decomposition", "divergence", "gpu_trace", "ladder", "reuse", "roofline", "source",
-    "throughput", "tile_walk", "timeline", "waves",
+    "access_map", "bands", "bars", "decomposition", "divergence", "gpu_trace", "ilp", "ladder", "latency",
+    "littles_law", "reuse", "roofline", "source", "throughput", "tile_walk", "timeline", "waves",
 ]  # fmt: skip
