@@ -39,7 +39,7 @@ class Bench:
                 "spread ms": t.spread_ms,
                 "TFLOP/s": t.tflops,
                 "GB/s": t.gbps,
-                "of PyTorch": t.ratio,
+                "of PyTorch": t.ratio if t.baseline_ms else None,
                 "SM MHz": t.sm_clock_mhz[1] if t.sm_clock_mhz else None,
                 "origin": t.origin,
             }

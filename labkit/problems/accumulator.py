@@ -47,7 +47,7 @@ problem = Problem(
     ),
     large_shapes=({"R": 1023, "K": 4104}, {"R": 17, "K": 100_003}),
     profile_shape={"R": 16, "K": 1024},
-    bench_shape={"R": 65536, "K": 4096},
+    bench_shape={"R": 131072, "K": 4096},
     odd_shape={"R": 13, "K": 1017},
     questions={
         "stagnates_at": Question(

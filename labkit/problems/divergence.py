@@ -79,7 +79,7 @@ problem = Problem(
     shapes=({"N": 1024}, {"N": 1}, {"N": 5}, {"N": 33}, {"N": 123}, {"N": 1031}, {"N": 2500}),
     large_shapes=({"N": 1 << 20}, {"N": 1_000_003}),
     profile_shape={"N": 2048},
-    bench_shape={"N": 1 << 24},
+    bench_shape={"N": 1 << 22},
     questions={
         "lecture/passes": Question(
             "In the lecture's warp, some lanes run `A; B` and the others `X; Y; Z`. Count these five as one "

@@ -8,7 +8,7 @@ WRONG = [
         "scalar",
         (
             ("from numba import cuda, float32", "from numba import cuda, float32\nfrom numba.cuda.types import float16"),
-            ("            total += float32(x[r, k])", "            total = float32(cuda.fp16.hadd(float16(total), x[r, k]))"),
+            ("            total += float32(x[r, k])", "            total = float32(float16(total + float32(x[r, k])))"),
         ),
         ("total += __half2float(row[k])", "total = __half2float(__hadd(__float2half(total), row[k]))"),
         "value",

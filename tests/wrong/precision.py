@@ -36,7 +36,7 @@ WRONG = [
     Wrong(
         "the smaller one",
         "fp16",
-        ("hmax(", "hmin("),
+        ("max(float32", "min(float32"),
         ("__hmax(", "__hmin("),
         "value",
         r"y\[\d+\] got -",

@@ -37,7 +37,7 @@ extern "C" __global__ void accumulator_wide(float *y, const half *x, int R, int 
     const uint4 *body = (const uint4 *)(row + head);
     #pragma unroll 4
     for (int k = lane; k < eights; k += 32)
-        total += sum_of(__ldcs(body + k));
+        total += sum_of(body[k]);
     int k = head + 8 * eights + lane;  // fewer than eight are left
     if (k < K)
         total += __half2float(row[k]);

@@ -18,7 +18,6 @@ extern "C" __global__ void divergence_sorted(float *y, const float *x, const int
     int t = threadIdx.x;
     int first = blockIdx.x * ITEMS;
     int count = min(ITEMS, N - first);
-    // BEGIN SOLUTION
     start[t] = 0;
     __syncthreads();  // nobody counts before all bins are zero
     for (int j = t; j < count; j += THREADS)
@@ -34,6 +33,7 @@ extern "C" __global__ void divergence_sorted(float *y, const float *x, const int
     }
     start[t] -= mine;  // where the bin begins in the sorted list
     __syncthreads();   // everybody's bin has its place
+    // BEGIN SOLUTION
     for (int j = t; j < count; j += THREADS) {
         int place = atomicAdd(&start[min(rounds[first + j], BINS - 1)], 1);
         order[place] = first + j;

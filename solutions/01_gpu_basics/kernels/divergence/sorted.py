@@ -21,7 +21,6 @@ def divergence_sorted(y, x, kind, rounds):
     t = cuda.threadIdx.x
     first = cuda.blockIdx.x * ITEMS
     count = min(ITEMS, N - first)
-    ### BEGIN SOLUTION
     start[t] = 0
     cuda.syncthreads()  # nobody counts before all bins are zero
     for j in range(t, count, THREADS):
@@ -40,7 +39,8 @@ def divergence_sorted(y, x, kind, rounds):
         cuda.syncthreads()  # and written the next round's
         distance *= 2
     start[t] -= mine  # where the bin begins in the sorted list
-    cuda.syncthreads()
+    cuda.syncthreads()  # everybody's bin has its place
+    ### BEGIN SOLUTION
     for j in range(t, count, THREADS):
         place = cuda.atomic.add(start, min(rounds[first + j], BINS - 1), 1)
         order[place] = first + j

@@ -13,11 +13,11 @@ extern "C" __global__ void precision_half8(half *y, const half *x, int N)
     int i = 8 * (blockIdx.x * blockDim.x + threadIdx.x);
     // BEGIN SOLUTION
     if (i + 7 < N) {
-        uint4 eight = __ldcs((const uint4 *)(x + i));  // read once: first to leave the caches
+        uint4 eight = *(const uint4 *)(x + i);  // i is a multiple of 8: the address is one of 16
         half2 *pairs = (half2 *)&eight;
         for (int k = 0; k < 4; ++k)
             pairs[k] = __hmax2(pairs[k], __float2half2_rn(0.0f));
-        __stcs((uint4 *)(y + i), eight);
+        *(uint4 *)(y + i) = eight;
     } else {
         for (; i < N; ++i)  // the last thread's numbers, fewer than eight
             y[i] = __hmax(x[i], __float2half(0.0f));
