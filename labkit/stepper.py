@@ -35,12 +35,13 @@ class Moment:
         """The active lanes."""
         return tuple(n for n in range(32) if self.mask >> n & 1)
 
-    def touched(self, array: Array) -> set[tuple[int, ...]]:
-        """The indices of the elements of `array` that the warp touches here."""
+    def touched(self, array: Array, lane: int | None = None) -> set[tuple[int, ...]]:
+        """The indices of the elements of `array` that the warp, or one lane of it, touches here."""
         found: set = set()
         for access in self.accesses:
             if access.array == array:
-                at = access.addresses[access.addresses >= 0]
+                at = access.addresses if lane is None else access.addresses[lane : lane + 1]
+                at = at[at >= 0]
                 each = max(access.width // array.itemsize, 1)
                 numbers = ((at - array.start) // array.itemsize)[:, None] + np.arange(each)
                 found |= set(zip(*(i.tolist() for i in array.indices(numbers.ravel())), strict=True))
@@ -71,6 +72,7 @@ def step(
 class Stepper:
     """The moments of one warp, and where we are: `next()`, `back()`, `goto(n)`, `text()`; `list(stepper)` has them all.
 
+    `only(lane)` shows the values of that lane alone.
     PTX keeps no names of variables: what is shown are the values that go from and to memory.
     """
 
@@ -78,6 +80,7 @@ class Stepper:
         self.steps = steps
         self.moments = _moments(steps)
         self.position = 0
+        self.lane: int | None = None
 
     def __len__(self) -> int:
         return len(self.moments)
@@ -114,6 +117,13 @@ class Stepper:
                 return self.goto(n)
         raise LabkitError(f"Line {line} does not come again.")
 
+    def only(self, lane: int | None) -> Stepper:
+        """From now on show the values of one lane, 0 to 31, or of all of them again (None)."""
+        if lane is not None and not 0 <= lane < 32:
+            raise LabkitError(f"There is no lane {lane}: a warp has the lanes 0 to 31.")
+        self.lane = lane
+        return self
+
     # ---- as text
 
     @property
@@ -128,16 +138,18 @@ class Stepper:
         lines = [self.title, ""]
         lines += [f"{'>' if n == now.line else ' '} {n:4}  {text}".rstrip() for n, text in self._around()]
         lines += ["", f"lanes 0 to 31: {lanes}  {len(now.lanes)} active"]
+        if self.lane is not None:
+            lines[-1] += f"; lane {self.lane} is shown"
         for access in now.accesses[:ACCESSES]:
             lines += ["", _heading(access)]
-            cells = [f"{who:>11}: {what} = {value}" for who, what, value in _values(access)]
+            cells = [f"{who:>11}: {what} = {value}" for who, what, value in _values(access, self.lane)]
             lines += ["".join(f"{cell:34}" for cell in cells[k::down]).rstrip() for down in [-(-len(cells) // 3)]
                       for k in range(down)]  # fmt: skip
         if len(now.accesses) > ACCESSES:
             lines += ["", f"and {len(now.accesses) - ACCESSES} more loads and stores"]
         for array in self._arrays(now):
             lines += ["", f"{array.name} in shared memory, afterwards ([ ]: touched here)"]
-            for row in _cells(array, now):
+            for row in _cells(array, now, self.lane):
                 lines.append(" ".join(f"{f'[{v}]' if on else v:>8}" for v, on in row))
         return "\n".join([*lines, *(("", *self.steps.notes) if self.steps.notes else ())])
 
@@ -146,24 +158,30 @@ class Stepper:
     # ---- in a notebook
 
     def _repr_html_(self) -> str:
+        return self._html(self._lanes())
+
+    def _lanes(self) -> str:
+        lane = "display:inline-block;width:18px;text-align:center;font-size:10px;margin-right:1px"
+        on, off = "background:#4c78a8;color:white", "background:#eceef0;color:#9aa0a6"
+        return "".join(f"<span style='{lane};{on if self.now.mask >> n & 1 else off}'>{n}</span>" for n in range(32))
+
+    def _html(self, lanes: str) -> str:
         now = self.now
         code = "".join(
             f"<div style='{'background:#fff3cd;font-weight:bold' if n == now.line else ''}'>"
             f"<span style='color:gray'>{n:4}  </span>{html.escape(text)}</div>"
             for n, text in self._around()
         )
-        lane = "display:inline-block;width:18px;text-align:center;font-size:10px;margin-right:1px"
-        on, off = "background:#4c78a8;color:white", "background:#eceef0;color:#9aa0a6"
-        lanes = "".join(f"<span style='{lane};{on if now.mask >> n & 1 else off}'>{n}</span>" for n in range(32))
+        chosen = "" if self.lane is None else f"; the values of lane {self.lane}"
         parts = [
             f"<div><b>{html.escape(self.title)}</b></div>",
             f"<div style='font-family:monospace;white-space:pre;margin:6px 0'>{code}</div>",
-            f"<div>{lanes} {len(now.lanes)} of 32 lanes active</div>",
+            f"<div>{lanes} {len(now.lanes)} of 32 lanes active{chosen}</div>",
         ]
         cell, plain = "padding:0 6px;border:0;text-align:left;font-family:monospace", "<tr style='background:none'>"
         part = "<div style='margin-top:6px'>"
         for access in now.accesses[:ACCESSES]:
-            groups = _values(access)
+            groups = _values(access, self.lane)
             down = -(-len(groups) // 4)
             cells = [
                 f"<td style='{cell};color:gray'>{who}</td><td style='{cell}'>{html.escape(what)} = <b>{value}</b></td>"
@@ -177,7 +195,7 @@ class Stepper:
             shade = {True: "#fdd9a8", False: "#f7f8f9"}
             rows = "".join(
                 plain + "".join(f"<td style='{cell};background:{shade[on]}'>{v}</td>" for v, on in row) + "</tr>"
-                for row in _cells(array, now)
+                for row in _cells(array, now, self.lane)
             )
             parts.append(
                 f"{part}<b>{html.escape(array.name)}</b> in shared memory, afterwards; "
@@ -189,27 +207,53 @@ class Stepper:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
+        plain = {"text/html": self._repr_html_(), "text/plain": self.text()}
         try:
             import ipywidgets
         except ImportError:
-            hint = "<div style='color:gray'>On with .next(), .back(), .goto(n) and .to_line(n).</div>"
-            display({"text/html": self._repr_html_() + hint, "text/plain": self.text()}, raw=True)
+            hint = "<div style='color:gray'>On with .next(), .back(), .goto(n), .to_line(n) and .only(lane).</div>"
+            display({**plain, "text/html": plain["text/html"] + hint}, raw=True)
             return
+        box = self._widgets(ipywidgets)
+        # Where there are no widgets, as in an exported notebook, the moment itself is shown.
+        display({**box._repr_mimebundle_(), **plain}, raw=True)
+
+    def _widgets(self, ipywidgets: Any) -> Any:
+        """Buttons and a slider over the moments, a button per lane, and the moment below them."""
         slider = ipywidgets.IntSlider(self.position, 0, len(self) - 1, description="moment")
-        view = ipywidgets.HTML(self._repr_html_())
+        view = ipywidgets.HTML()
         back, on = ipywidgets.Button(description="back"), ipywidgets.Button(description="next")
+        small = {"width": "28px", "height": "22px", "padding": "0", "margin": "0 1px 0 0"}
+        lanes = [ipywidgets.Button(description=str(n), layout=small, tooltip=f"lane {n}") for n in range(32)]
+
+        def draw() -> None:
+            view.value = self._html("")
+            back.disabled, on.disabled = self.position == 0, self.position == len(self) - 1
+            for n, button in enumerate(lanes):
+                active = self.now.mask >> n & 1
+                button.style.button_color = "#f58518" if n == self.lane else "#4c78a8" if active else "#eceef0"
+                button.style.text_color = "white" if active or n == self.lane else "#9aa0a6"
+                button.style.font_size = "10px"
 
         def moved(change: Any) -> None:
             self.goto(change["new"])
-            view.value = self._repr_html_()
+            draw()
 
         def press(by: int) -> None:
             slider.value += by
 
+        def choose(lane: int) -> None:
+            self.only(None if lane == self.lane else lane)
+            draw()
+
         slider.observe(moved, names="value")
         back.on_click(lambda _: press(-1))
         on.on_click(lambda _: press(1))
-        display(ipywidgets.VBox([ipywidgets.HBox([back, on, slider]), view]))
+        for n, button in enumerate(lanes):
+            button.on_click(lambda _, n=n: choose(n))
+        draw()
+        rows = [ipywidgets.HBox([back, on, slider]), ipywidgets.HBox(lanes), view]
+        return ipywidgets.VBox(rows)
 
     # ---- parts of both
 
@@ -270,10 +314,12 @@ def _heading(access: Access) -> str:
     return f"{VERBS.get(access.op, 'updates')} {name} ({where}{wide})"
 
 
-def _values(access: Access) -> list[tuple[str, str, str]]:
-    """(lanes, element, value), neighbouring lanes with the same element together."""
+def _values(access: Access, only: int | None = None) -> list[tuple[str, str, str]]:
+    """(lanes, element, value), neighbouring lanes with the same element together; of one lane if it is named."""
     found: list[list] = []
     for lane in np.flatnonzero(access.addresses >= 0):
+        if only is not None and lane != only:
+            continue
         label, value = access.label(lane), ", ".join(_show(v) for v in access.values[lane])
         if found and found[-1][1] == lane - 1 and found[-1][2:] == [label, value]:
             found[-1][1] = int(lane)
@@ -282,9 +328,9 @@ def _values(access: Access) -> list[tuple[str, str, str]]:
     return [(f"lane {a}" if a == b else f"lanes {a}-{b}", label, value) for a, b, label, value in found]
 
 
-def _cells(array: Array, moment: Moment) -> list[list[tuple[str, bool]]]:
-    """The first rows and columns of a shared array as text, each with whether it is touched."""
-    values, touched = moment.shared[array.name], moment.touched(array)
+def _cells(array: Array, moment: Moment, lane: int | None = None) -> list[list[tuple[str, bool]]]:
+    """The first rows and columns of a shared array as text, each with whether the warp, or that lane, touches it."""
+    values, touched = moment.shared[array.name], moment.touched(array, lane)
     rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else np.pad(values, (0, -len(values) % CELLS))
     rows = rows.reshape(-1, rows.shape[-1] if values.ndim > 1 else CELLS)
     out = []

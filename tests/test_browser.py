@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
@@ -104,8 +105,11 @@ def address(log: Path, process: subprocess.Popen) -> str:
     for _ in range(600):
         found = re.search(r"http://127\.0\.0\.1:\d+/lab\?token=\w+", log.read_text())
         if found:
-            with urlopen(found[0]):
-                return found[0]
+            try:
+                with urlopen(found[0]):
+                    return found[0]
+            except URLError:  # it is printed a little before the server listens
+                pass
         assert process.poll() is None, log.read_text()
         time.sleep(0.1)
     raise AssertionError(log.read_text())
@@ -150,8 +154,12 @@ class Notebook:
         """Run one cell, with Ctrl+Enter."""
         prompt = self.cell(name).locator(".jp-InputPrompt")
         before = prompt.text_content()
-        self.cell(name).locator(".cm-content").click()
-        self.page.keyboard.press("Control+Enter")
+        for _ in range(5):  # a kernel that is not connected yet takes no cell
+            self.cell(name).locator(".cm-content").click()
+            self.page.keyboard.press("Control+Enter")
+            self.page.wait_for_timeout(3000)
+            if prompt.text_content() != before:
+                break
         self._wait(prompt, before)
 
     def _wait(self, prompt, before: str) -> None:
@@ -202,3 +210,86 @@ def test_right_kernels_pass_and_a_wrong_one_is_told_why(page, server, project, t
     shown = notebook.output("gemm--coalesced--check")
     assert "failed" in shown
     assert re.search(r"line \d+: .* outside ", shown), shown
+
+
+STEPPER = '''\
+import numpy as np
+from numba import cuda, float32
+
+import labkit as lk
+
+
+@cuda.jit
+def neighbours(out, a):
+    tile = cuda.shared.array(32, float32)
+    i = cuda.threadIdx.x
+    tile[i] = a[i]
+    cuda.syncthreads()
+    if i < 31:
+        out[i] = tile[i] + tile[i + 1]
+
+
+stepper = lk.step(neighbours, 1, 32, (np.zeros(32, np.float32), 100 + np.arange(32, dtype=np.float32)))
+stepper
+'''
+
+
+def test_the_stepper_walks_at_a_click(page, server, project, tmp_path):
+    cell = {"cell_type": "code", "id": "step", "metadata": {}, "source": STEPPER, "outputs": [], "execution_count": None}
+    file = project / "labs" / "stepper.ipynb"
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    file.write_text(
+        json.dumps({"cells": [cell], "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5})
+    )
+    notebook = Notebook(page, server, file, file.name)
+    notebook.run("step")
+    shown = notebook.cell("step").locator(".jp-OutputArea-output")
+    view = shown.locator(".widget-html-content")
+    view.wait_for()
+
+    def line() -> str:
+        """The source line that is marked."""
+        return view.locator("div[style*='font-weight']").inner_text()
+
+    def until(words: str) -> None:
+        page.wait_for_function(
+            "([view, words]) => view.innerText.includes(words)", arg=[view.element_handle(), words], timeout=20_000
+        )
+
+    def click(name: str) -> None:
+        shown.get_by_role("button", name=name, exact=True).click()
+
+    until("moment 0 of")
+    first = line()
+    assert shown.get_by_role("button", name="back", exact=True).is_disabled()
+    click("next")
+    until("moment 1 of")
+    assert line() != first
+    moments = int(re.search(r"moment 1 of (\d+)", view.inner_text())[1])
+    for n in range(2, moments + 1):
+        if "loads a" in view.inner_text():
+            break
+        click("next")
+        until(f"moment {n} of")
+    assert "tile[i] = a[i]" in line()
+    assert re.search(r"lane 5\s+a\[5\] = 105", view.inner_text()), view.inner_text()
+    assert "32 of 32 lanes active" in view.inner_text()
+    notebook.screenshot("step", tmp_path / "all.png")
+
+    click("7")
+    until("the values of lane 7")
+    assert re.search(r"a\[7\] = 107", view.inner_text()) and "a[5]" not in view.inner_text()
+    notebook.screenshot("step", tmp_path / "lane.png")
+    click("7")
+    until("a[5] = 105")
+
+    here = int(re.search(r"moment (\d+) of", view.inner_text())[1])
+    click("back")
+    until(f"moment {here - 1} of")
+    assert "loads a" not in view.inner_text()
+    handle = shown.locator(".noUi-handle")
+    handle.focus()
+    page.keyboard.press("End")
+    until(f"moment {moments} of")
+    assert shown.get_by_role("button", name="next", exact=True).is_disabled()
+    assert not page.locator(ERROR).count()

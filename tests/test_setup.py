@@ -18,7 +18,6 @@ from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 OUR_OWN = {"labkit"}
-OPTIONAL = {"ipywidgets"}  # used where it is installed
 
 
 def declared() -> dict[str, Requirement]:
@@ -97,7 +96,7 @@ def test_what_labkit_imports_is_declared():
     homes = metadata.packages_distributions()
     missing = {}
     for path in (ROOT / "labkit").rglob("*.py"):
-        for module in imported(path) - sys.stdlib_module_names - OUR_OWN - OPTIONAL:
+        for module in imported(path) - sys.stdlib_module_names - OUR_OWN:
             packages = {canonicalize_name(p) for p in homes.get(module, [module])}
             if not packages & declared().keys():
                 missing[module] = path.relative_to(ROOT)
