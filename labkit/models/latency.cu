@@ -79,10 +79,11 @@ extern "C" __global__ void read_in_flight(float *out, const Word *in, int turns)
         *out = sum;  // never with random data, and the compiler cannot know
 }
 
-extern "C" __global__ void fma_in_flight(float *out, const float *in, int turns)
+extern "C" __global__ void fma_in_flight(float *out, const float *in, float m, int turns)
 {
-    // ILP chains of multiply-adds per thread; |m| < 1 keeps the values finite.
-    float a[ILP], m = in[threadIdx.x & 31] * 0.1f, b = in[(threadIdx.x + 1) & 31];
+    // ILP chains of multiply-adds per thread; |m| < 1 keeps the values finite. m is an argument, a constant to the
+    // hardware: three operands in registers could meet in one bank of these, and take a cycle more.
+    float a[ILP], b = in[(threadIdx.x + 1) & 31];
 #pragma unroll
     for (int j = 0; j < ILP; ++j)
         a[j] = in[(threadIdx.x + j) & 31];

@@ -41,8 +41,8 @@ problem = Problem(
     ladder=(
         Step("chunked", "each thread copies 32 neighbours", "sectors per request"),
         Step("coalesced", "neighbouring threads copy neighbours", "sectors per request"),
-        Step("vectorized", "16 bytes per access", "load requests"),
-        Step("unrolled", "four accesses of 16 bytes in flight per thread", "bytes in flight"),
+        Step("unrolled", "four loads in flight per thread", "time; requests stay"),
+        Step("vectorized", "four neighbours in one load of 16 bytes", "load requests"),
     ),
     shapes=(
         {"N": 1000},
@@ -98,12 +98,19 @@ problem = Problem(
             "sectors",
             "512 bytes side by side, in one request.",
         ),
-        "unrolled/bytes_in_flight": Question(
-            "A multiprocessor holds 2048 threads. If each has four loads of 16 bytes under way, how many bytes are in "
-            "flight per multiprocessor?",
-            lambda: 2048 * 4 * 16,
+        "coalesced/bytes_in_flight": Question(
+            "A multiprocessor holds 2048 threads. In coalesced, each loads one number of 4 bytes, and stores it. How "
+            "many bytes can be on their way to a multiprocessor at most?",
+            lambda: 2048 * 4,
             "bytes",
-            "64 bytes per thread.",
+            "4 bytes per thread; Little's law asks for about 12,000 on an H200, and its curve for two to three times "
+            "that.",
+        ),
+        "unrolled/bytes_in_flight": Question(
+            "And in unrolled, where each thread starts four such loads?",
+            lambda: 2048 * 4 * 4,
+            "bytes",
+            "16 bytes per thread.",
         ),
     },
 )

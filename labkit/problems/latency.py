@@ -9,7 +9,7 @@ from labkit.problems.problem import Problem, Question, Step, Tensor
 
 SECTOR = 32
 # Round figures for questions; `labkit latency` and `labkit ceilings` measure them.
-GBPS, DRAM_NS, SMS, THREADS = 4500, 700, 132, 2048
+GBPS, DRAM_NS, SMS, THREADS = 4500, 350, 132, 2048
 
 
 def _cycle(shape, generator):
@@ -96,26 +96,26 @@ problem = Problem(
             "all times, to keep it busy?",
             lambda: GBPS * 1e9 * DRAM_NS * 1e-9,
             "bytes",
-            "Little's law: in flight = rate * latency = 4500 bytes per ns * 700 ns.",
+            "Little's law: in flight = rate * latency = 4500 bytes per ns * 350 ns.",
         ),
         "bytes_per_sm": Question(
             f"How many bytes is that for each of {SMS} multiprocessors?",
             lambda: GBPS * DRAM_NS / SMS,
             "bytes per multiprocessor",
-            "The same, divided by 132: about 23 KiB.",
+            "The same, divided by 132: about 12 KB.",
         ),
         "bytes_per_thread": Question(
             f"And for each of the {THREADS} threads that a multiprocessor can hold, if all of them are there?",
             lambda: GBPS * DRAM_NS / SMS / THREADS,
             "bytes per thread",
-            "Three numbers of 4 bytes: a thread that waits for one load at a time is not enough.",
+            "More than one number of 4 bytes, even with every place for a thread taken.",
         ),
         "threads_needed": Question(
             "If every thread keeps one load of 16 bytes in flight, how many threads per multiprocessor are enough for "
             f"{GBPS:,} GB/s?",
             lambda: GBPS * DRAM_NS / SMS / 16,
             "threads per multiprocessor",
-            "About three quarters of those that fit.",
+            "A good third of those that fit.",
         ),
         "both/threads_ratio": Question(
             "both follows four walks per thread. How many times fewer threads than many_threads does it take for as "

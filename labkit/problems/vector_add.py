@@ -9,11 +9,6 @@ def reference(A, B):
     return A + B
 
 
-def _sectors(addresses) -> int:
-    """Distinct 32-byte sectors behind the bytes at these addresses."""
-    return len({address // 32 for address in addresses})
-
-
 _SMALL = 4096
 
 problem = Problem(
@@ -58,13 +53,6 @@ problem = Problem(
             lambda: -(-1000 // 256),
             "blocks",
             "Three blocks are 768 threads; the fourth is needed, and 24 of its threads have nothing to do.",
-        ),
-        "grid/sectors_per_request": Question(
-            "In grid, lane n of a warp loads A[first + n], 4 bytes each, and first is a multiple of 32. Memory answers "
-            "in sectors of 32 bytes. How many sectors does one load request need?",
-            lambda: _sectors(4 * lane for lane in range(32)),
-            "sectors",
-            "32 lanes of 4 bytes are 128 bytes side by side.",
         ),
         "vectorized/request_ratio": Question(
             "vectorized loads 4 elements with each instruction. How many times fewer load requests than grid does it "

@@ -1,7 +1,7 @@
 """copy/vectorized: B[i] = A[offset + stride * i] in float32, four neighbouring elements per thread.
 
-Against coalesced: a thread moves 16 bytes with one load and one store. That needs addresses that 16 divides;
-a copy with a stride, an odd offset or an end in the middle of a block goes element by element.
+Against unrolled: a thread moves 16 bytes with one load and one store. That needs addresses that 16 divides; a
+copy with a stride, an odd offset or an end in the middle of a block goes element by element.
 Watch: load requests fall 4-fold, sectors per request rise to 16: the same bytes, asked for less often.
 """
 

@@ -15,12 +15,16 @@ extern "C" __global__ void transpose_padded(float *B, const float *A, int M, int
     __shared__ float tile[TILE][PITCH];
     int x = threadIdx.x;
     int row0 = blockIdx.y * TILE, col0 = blockIdx.x * TILE;  // the tile's first row and column in A
-    for (int y = threadIdx.y; y < TILE; y += ROWS)
+    for (int k = 0; k < TILE; k += ROWS) {
+        int y = k + threadIdx.y;
         if (row0 + y < M && col0 + x < N)
             tile[y][x] = A[(size_t)(row0 + y) * N + col0 + x];
+    }
     __syncthreads();  // what a thread writes comes from others
-    for (int y = threadIdx.y; y < TILE; y += ROWS)
+    for (int k = 0; k < TILE; k += ROWS) {
+        int y = k + threadIdx.y;
         if (col0 + y < N && row0 + x < M)
             B[(size_t)(col0 + y) * M + row0 + x] = tile[x][y];
+    }
     // END SOLUTION
 }

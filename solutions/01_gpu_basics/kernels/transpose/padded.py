@@ -20,11 +20,13 @@ def transpose_padded(B, A):
     x = cuda.threadIdx.x
     row0 = cuda.blockIdx.y * TILE  # the tile's first row and column in A
     col0 = cuda.blockIdx.x * TILE
-    for y in range(cuda.threadIdx.y, TILE, ROWS):
+    for k in range(0, TILE, ROWS):
+        y = k + cuda.threadIdx.y
         if row0 + y < M and col0 + x < N:
             tile[y, x] = A[row0 + y, col0 + x]
     cuda.syncthreads()  # what a thread writes comes from others
-    for y in range(cuda.threadIdx.y, TILE, ROWS):
+    for k in range(0, TILE, ROWS):
+        y = k + cuda.threadIdx.y
         if col0 + y < N and row0 + x < M:
             B[col0 + y, row0 + x] = tile[x, y]
     ### END SOLUTION

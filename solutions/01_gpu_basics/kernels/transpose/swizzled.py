@@ -19,11 +19,13 @@ def transpose_swizzled(B, A):
     row0 = cuda.blockIdx.y * TILE  # the tile's first row and column in A
     col0 = cuda.blockIdx.x * TILE
     ### BEGIN SOLUTION
-    for y in range(cuda.threadIdx.y, TILE, ROWS):
+    for k in range(0, TILE, ROWS):
+        y = k + cuda.threadIdx.y
         if row0 + y < M and col0 + x < N:
             tile[y, x ^ y] = A[row0 + y, col0 + x]
     cuda.syncthreads()  # what a thread writes comes from others
-    for y in range(cuda.threadIdx.y, TILE, ROWS):
+    for k in range(0, TILE, ROWS):
+        y = k + cuda.threadIdx.y
         if col0 + y < N and row0 + x < M:
             B[col0 + y, row0 + x] = tile[x, y ^ x]
     ### END SOLUTION

@@ -2,10 +2,11 @@
 //
 // Against swizzled: every access is 16 bytes wide, four of them in flight per thread. A thread loads 4 pieces of 4
 // neighbours below each other, turns the 4 x 4 square round in registers, and writes its 4 new rows to the tile.
-// The tile keeps rows of B, as 16 pieces of 16 bytes each; which piece stands where is swizzled by row.
+// The tile keeps rows of B, as 16 pieces of 16 bytes each; which piece stands where is swizzled by row. Blocks are
+// numbered down A, so that neighbours write neighbouring pieces of B.
 // Watch: global and shared requests fall 4-fold; every row of the tile is 256 bytes side by side, in A and in B.
 //
-// launch transpose_vectorized<<<((N + 63) / 64, (M + 63) / 64), (16, 16), 0>>>(B, A, M, N)
+// launch transpose_vectorized<<<((M + 63) / 64, (N + 63) / 64), (16, 16), 0>>>(B, A, M, N)
 
 constexpr int TILE = 64;
 
@@ -13,7 +14,7 @@ constexpr int TILE = 64;
 __device__ float4 load4(const float *p, int left, bool aligned)
 {
     if (aligned && left >= 4)
-        return __ldcs((const float4 *)p);
+        return *(const float4 *)p;
     return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f,
                        left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
 }
@@ -21,7 +22,7 @@ __device__ float4 load4(const float *p, int left, bool aligned)
 __device__ void store4(float *p, float4 v, int left, bool aligned)
 {
     if (aligned && left >= 4) {
-        __stcs((float4 *)p, v);
+        *(float4 *)p = v;
         return;
     }
     if (left > 0) p[0] = v.x;
@@ -35,7 +36,7 @@ transpose_vectorized(float *B, const float *A, int M, int N)
 {
     __shared__ float4 tile[TILE][TILE / 4];  // rows of B
     int x = threadIdx.x, y = threadIdx.y;
-    int row0 = blockIdx.y * TILE, col0 = blockIdx.x * TILE;  // the tile's first row and column in A
+    int row0 = blockIdx.x * TILE, col0 = blockIdx.y * TILE;  // the tile's first row and column in A
     bool aligned_a = N % 4 == 0 && (size_t)A % 16 == 0;  // then every row of A starts on 16 bytes
     bool aligned_b = M % 4 == 0 && (size_t)B % 16 == 0;
     // BEGIN SOLUTION
