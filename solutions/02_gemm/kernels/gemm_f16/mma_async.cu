@@ -33,37 +33,32 @@ __device__ int place(int r, int c)
     return r * COLS + ((c / 8) ^ (r / ROWS_PER_LINE % PIECES)) * 8 + c % 8;
 }
 
-// Start copying a tile to shared memory, 16 bytes at a time; zeros stand for what lies outside rows x cols.
-// Rows that are not aligned to 16 bytes go through registers, element by element.
-template <int ROWS, int COLS>
-__device__ void fetch(T *to, const T *from, int ld, int rows, int cols, bool aligned)
+// Start copying 16 bytes to shared memory; zeros instead where they lie outside.
+__device__ void copy(unsigned to, const T *from, bool inside)
 {
-    for (int i = threadIdx.x; i < ROWS * COLS / 8; i += THREADS) {
-        int r = i / (COLS / 8), c = i % (COLS / 8) * 8;
-        const T *p = from + (size_t)r * ld + c;
-        T *at = to + place<COLS>(r, c);
-        if (aligned) {
-            bool inside = r < rows && c < cols;  // of 8 elements, for cols is a multiple of 8
-            unsigned address = __cvta_generic_to_shared(at);
-            asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
-                         :: "r"(address), "l"(inside ? p : from), "r"(inside ? 16 : 0) : "memory");
-        } else
-            for (int e = 0; e < 8; ++e)
-                at[e] = r < rows && c + e < cols ? p[e] : T(0.0f);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+
+// A tile whose rows are not aligned to 16 bytes: element by element, through registers.
+template <int ROWS, int COLS>
+__device__ void copy_unaligned(T *to, const T *from, int ld, int rows, int cols)
+{
+    for (int i = threadIdx.x; i < ROWS * COLS; i += THREADS) {
+        int r = i / COLS, c = i % COLS;
+        to[place<COLS>(r, c)] = r < rows && c < cols ? from[(size_t)r * ld + c] : T(0.0f);
     }
 }
 
 // Four 8 x 8 matrices: lane n says where row n % 8 of matrix n / 8 lies, and receives two elements of each.
-__device__ void ldmatrix(unsigned (&to)[4], const T *row)
+__device__ void ldmatrix(unsigned (&to)[4], unsigned at)
 {
-    unsigned at = __cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
 }
 
-__device__ void ldmatrix_transposed(unsigned (&to)[4], const T *row)
+__device__ void ldmatrix_transposed(unsigned (&to)[4], unsigned at)
 {
-    unsigned at = __cvta_generic_to_shared(row);
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
 }
@@ -71,31 +66,52 @@ __device__ void ldmatrix_transposed(unsigned (&to)[4], const T *row)
 // c += a @ b, 16 x 16 by 16 x 8. Lane 4 * g + q holds of c rows g and g + 8, columns 2 * q and 2 * q + 1.
 __device__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." KIND "." KIND ".f32 "
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." KIND "." KIND ".f32 "
                  "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-gemm_f16_mma_async(float *C, const T *A, const T *B, int M, int N, int K)
+// The block's tile of C. ALIGNED: rows of A and B begin on 16 bytes.
+template <bool ALIGNED>
+__device__ void multiply(float *C, const T *A, const T *B, int M, int N, int K)
 {
     extern __shared__ __align__(128) T shared[];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int row0 = blockIdx.y * BM, col0 = blockIdx.x * BN;
     int wm = warp / (BN / WN) * WM, wn = warp % (BN / WN) * WN;
-    bool aligned_a = K % 8 == 0 && (size_t)A % 16 == 0;
-    bool aligned_b = N % 8 == 0 && (size_t)B % 16 == 0;
     bool aligned_c = N % 2 == 0 && (size_t)C % 8 == 0;
     float c[WM / 16][WN / 8][4] = {};
     // BEGIN SOLUTION
+    // This thread copies 16 bytes of every ROWS_A-th row of A's tile and of every ROWS_B-th row of B's. They keep
+    // their places in the rows, for the swizzle repeats after 8 rows. What lies below or right of C is never stored:
+    // there, copy the last row or columns again.
+    constexpr int ROWS_A = THREADS / (BK / 8), ROWS_B = THREADS / (BN / 8);
+    static_assert(ROWS_A % 8 == 0 && ROWS_B % 8 == 0, "the swizzle repeats after 8 rows");
+    int ra = threadIdx.x / (BK / 8), ca = threadIdx.x % (BK / 8) * 8;
+    int rb = threadIdx.x / (BN / 8), cb = threadIdx.x % (BN / 8) * 8;
+    unsigned base = __cvta_generic_to_shared(shared);
+    unsigned to_a = base + 2 * place<BK>(ra, ca), to_b = base + 2 * (BM * BK + place<BN>(rb, cb));
+    const T *from_a[BM / ROWS_A], *from_b = B + (size_t)rb * N + min(col0 + cb, N - 8);
+    #pragma unroll
+    for (int j = 0; j < BM / ROWS_A; ++j)
+        from_a[j] = A + (size_t)min(row0 + ra + ROWS_A * j, M - 1) * K + ca;
     int steps = (K + BK - 1) / BK;
     auto start = [&](int step) {  // the copies of a step, into its stage
         if (step < steps) {
-            T *tA = shared + step % STAGES * STAGE, *tB = tA + BM * BK;
-            int k0 = step * BK;
-            fetch<BM, BK>(tA, A + (size_t)row0 * K + k0, K, M - row0, K - k0, aligned_a);
-            fetch<BK, BN>(tB, B + (size_t)k0 * N + col0, N, K - k0, N - col0, aligned_b);
+            int s = step % STAGES, k0 = step * BK, left = K - k0;
+            if constexpr (ALIGNED) {
+                #pragma unroll
+                for (int j = 0; j < BM / ROWS_A; ++j)
+                    copy(to_a + s * STAGE * 2 + ROWS_A * j * BK * 2, from_a[j] + k0, ca < left);
+                #pragma unroll
+                for (int j = 0; j < BK / ROWS_B; ++j)
+                    copy(to_b + s * STAGE * 2 + ROWS_B * j * BN * 2, from_b + (size_t)ROWS_B * j * N, rb + ROWS_B * j < left);
+                from_b += (size_t)BK * N;
+            } else {
+                copy_unaligned<BM, BK>(shared + s * STAGE, A + (size_t)row0 * K + k0, K, M - row0, left);
+                copy_unaligned<BK, BN>(shared + s * STAGE + BM * BK, B + (size_t)k0 * N + col0, N, left, N - col0);
+            }
         }
         asm volatile("cp.async.commit_group;" ::: "memory");  // an empty group keeps the count
     };
@@ -103,13 +119,19 @@ gemm_f16_mma_async(float *C, const T *A, const T *B, int M, int N, int K)
         asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
         __syncthreads();
     };
-    unsigned a[2][WM / 16][4], b[2][WN / 16][4];
+    // Where this lane's rows lie within a stage: for each k of A, and 16 rows further for each i; for each j of B, and
+    // 16 rows further for each k. That too the swizzle repeats.
+    unsigned lane_a[BK / 16], lane_b[WN / 16], a[2][WM / 16][4], b[2][WN / 16][4];
+    for (int k = 0; k < BK; k += 16)
+        lane_a[k / 16] = base + 2 * place<BK>(wm + lane % 16, k + lane / 16 * 8);
+    for (int j = 0; j < WN / 16; ++j)
+        lane_b[j] = base + 2 * (BM * BK + place<BN>(lane % 16, wn + 16 * j + lane / 16 * 8));
     auto load = [&](int f, int step, int k) {
-        T *tA = shared + step % STAGES * STAGE, *tB = tA + BM * BK;
+        unsigned stage = step % STAGES * STAGE * 2;
         for (int i = 0; i < WM / 16; ++i)
-            ldmatrix(a[f][i], tA + place<BK>(wm + 16 * i + lane % 16, k + lane / 16 * 8));
+            ldmatrix(a[f][i], stage + lane_a[k / 16] + 16 * i * BK * 2);
         for (int j = 0; j < WN / 16; ++j)
-            ldmatrix_transposed(b[f][j], tB + place<BN>(k + lane % 16, wn + 16 * j + lane / 16 * 8));
+            ldmatrix_transposed(b[f][j], stage + lane_b[j] + k * BN * 2);
     };
     for (int step = 0; step < STAGES - 1; ++step)
         start(step);
@@ -144,4 +166,13 @@ gemm_f16_mma_async(float *C, const T *A, const T *B, int M, int N, int K)
                     for (int e = 0; e < 2 && col + e < N; ++e)
                         to[e] = c[i][j][2 * half + e];
             }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+gemm_f16_mma_async(float *C, const T *A, const T *B, int M, int N, int K)
+{
+    if (K % 8 == 0 && N % 8 == 0 && (size_t)A % 16 == 0 && (size_t)B % 16 == 0)
+        multiply<true>(C, A, B, M, N, K);
+    else
+        multiply<false>(C, A, B, M, N, K);
 }

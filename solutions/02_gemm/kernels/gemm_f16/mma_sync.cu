@@ -32,19 +32,25 @@ __device__ int place(int r, int c)
     return r * COLS + ((c / 8) ^ (r / ROWS_PER_LINE % PIECES)) * 8 + c % 8;
 }
 
-// Copy a tile to shared memory, 8 elements at a time; zeros stand for what lies outside rows x cols.
+// Copy a tile to shared memory, 8 elements at a time where rows are aligned to 16 bytes, else one by one; zeros
+// stand for what lies outside rows x cols.
 template <int ROWS, int COLS>
 __device__ void stage(T *to, const T *from, int ld, int rows, int cols, bool aligned)
 {
-    for (int i = threadIdx.x; i < ROWS * COLS / 8; i += THREADS) {
-        int r = i / (COLS / 8), c = i % (COLS / 8) * 8;
-        const T *p = from + (size_t)r * ld + c;
-        T *at = to + place<COLS>(r, c);
-        if (aligned && r < rows && c < cols)  // then cols is a multiple of 8
-            *(uint4 *)at = *(const uint4 *)p;
-        else
-            for (int e = 0; e < 8; ++e)
-                at[e] = r < rows && c + e < cols ? p[e] : T(0.0f);
+    if (!aligned) {
+        for (int i = threadIdx.x; i < ROWS * COLS; i += THREADS) {
+            int r = i / COLS, c = i % COLS;
+            to[place<COLS>(r, c)] = r < rows && c < cols ? from[(size_t)r * ld + c] : T(0.0f);
+        }
+        return;
+    }
+    #pragma unroll
+    for (int j = 0; j < ROWS * COLS / 8; j += THREADS) {
+        int i = j + threadIdx.x, r = i / (COLS / 8), c = i % (COLS / 8) * 8;
+        uint4 eight = {};
+        if (r < rows && c < cols)  // all 8 or none, for cols is a multiple of 8
+            eight = *(const uint4 *)(from + (size_t)r * ld + c);
+        *(uint4 *)(to + place<COLS>(r, c)) = eight;
     }
 }
 

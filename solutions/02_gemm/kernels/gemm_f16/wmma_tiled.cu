@@ -23,19 +23,25 @@ constexpr int WM = 32, WN = 64;                 // tile of a warp
 constexpr int THREADS = BM / WM * (BN / WN) * 32;
 constexpr int LDA = BK + 8, LDB = BN + 8;       // rows in shared memory, padded
 
-// Copy a tile to shared memory, 8 elements at a time; zeros stand for what lies outside rows x cols.
+// Copy a tile to shared memory, 8 elements at a time where rows are aligned to 16 bytes, else one by one; zeros
+// stand for what lies outside rows x cols.
 template <int ROWS, int COLS, int LD>
 __device__ void stage(T *to, const T *from, int ld, int rows, int cols, bool aligned)
 {
-    for (int i = threadIdx.x; i < ROWS * COLS / 8; i += THREADS) {
-        int r = i / (COLS / 8), c = i % (COLS / 8) * 8;
-        const T *p = from + (size_t)r * ld + c;
-        T *at = to + r * LD + c;
-        if (aligned && r < rows && c < cols)  // then cols is a multiple of 8
-            *(uint4 *)at = *(const uint4 *)p;
-        else
-            for (int e = 0; e < 8; ++e)
-                at[e] = r < rows && c + e < cols ? p[e] : T(0.0f);
+    if (!aligned) {
+        for (int i = threadIdx.x; i < ROWS * COLS; i += THREADS) {
+            int r = i / COLS, c = i % COLS;
+            to[r * LD + c] = r < rows && c < cols ? from[(size_t)r * ld + c] : T(0.0f);
+        }
+        return;
+    }
+    #pragma unroll
+    for (int j = 0; j < ROWS * COLS / 8; j += THREADS) {
+        int i = j + threadIdx.x, r = i / (COLS / 8), c = i % (COLS / 8) * 8;
+        uint4 eight = {};
+        if (r < rows && c < cols)  // all 8 or none, for cols is a multiple of 8
+            eight = *(const uint4 *)(from + (size_t)r * ld + c);
+        *(uint4 *)(to + r * LD + c) = eight;
     }
 }
 

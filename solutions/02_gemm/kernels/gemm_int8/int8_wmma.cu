@@ -16,19 +16,25 @@ constexpr int BM = 128, BN = 128, BK = 64;      // tile of a block
 constexpr int WM = 32, WN = 64;                 // tile of a warp
 constexpr int THREADS = BM / WM * (BN / WN) * 32;
 
-// Copy a tile to shared memory, 16 elements at a time; zeros stand for what lies outside rows x cols.
+// Copy a tile to shared memory, slice by slice of 16 columns, 16 elements at a time where rows are aligned to 16
+// bytes, else one by one; zeros stand for what lies outside rows x cols.
 template <int ROWS>
 __device__ void stage(T *to, const T *from, int ld, int rows, int cols, bool aligned)
 {
-    for (int i = threadIdx.x; i < ROWS * BK / 16; i += THREADS) {
-        int r = i / (BK / 16), c = i % (BK / 16) * 16;
-        const T *p = from + (size_t)r * ld + c;
-        T *at = to + (c / 16 * ROWS + r) * 16;  // row r of its slice
-        if (aligned && r < rows && c < cols)  // then cols is a multiple of 16
-            *(uint4 *)at = *(const uint4 *)p;
-        else
-            for (int e = 0; e < 16; ++e)
-                at[e] = r < rows && c + e < cols ? p[e] : 0;
+    if (!aligned) {
+        for (int i = threadIdx.x; i < ROWS * BK; i += THREADS) {
+            int r = i / BK, c = i % BK;
+            to[(c / 16 * ROWS + r) * 16 + c % 16] = r < rows && c < cols ? from[(size_t)r * ld + c] : 0;
+        }
+        return;
+    }
+    #pragma unroll
+    for (int j = 0; j < ROWS * BK / 16; j += THREADS) {
+        int i = j + threadIdx.x, r = i / (BK / 16), c = i % (BK / 16) * 16;
+        uint4 sixteen = {};
+        if (r < rows && c < cols)  // all 16 or none, for cols is a multiple of 16
+            sixteen = *(const uint4 *)(from + (size_t)r * ld + c);
+        *(uint4 *)(to + (c / 16 * ROWS + r) * 16) = sixteen;
     }
 }
 
