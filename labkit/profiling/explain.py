@@ -8,6 +8,7 @@ flight = rate x latency).
 from __future__ import annotations
 
 import html
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,10 @@ REFERENCE = "NVIDIA H200"  # whose rates are assumed for emulated counters
 _PCT = ".avg.pct_of_peak_sustained_"
 _ISSUE = f"smsp__issue_active{_PCT}active"
 _TENSOR = f"sm__pipe_tensor_cycles_active{_PCT}active"
+_PIPES = {  # narrower than a warp per clock, so that they are full before the issue slots are
+    name: f"sm__inst_executed_pipe_{pipe}{_PCT}active"
+    for name, pipe in (("integer", "alu"), ("special functions", "xu"), ("FP64", "fp64"))
+}
 _SPEED_OF_LIGHT = {  # ncu's section of that name, for reports that have nothing else
     "DRAM": (f"gpu__dram_throughput{_PCT}elapsed", f"dram__throughput{_PCT}elapsed"),
     "L2": (f"lts__throughput{_PCT}elapsed",),
@@ -48,14 +53,18 @@ _WORDS = {
     "issue": "issue slots: instructions that do not compute the result take them",
     "FP32": "the FP32 units",
     "tensor": "the tensor cores",
+    "integer": "the pipe for integers, comparisons and logic",
+    "special functions": "the pipe for exponentials, roots and conversions",
+    "FP64": "the FP64 units",
     "latency": "latency: warps wait, and no unit is near its limit",
     "tail": "the tail: multiprocessors without blocks",
 }
+VERDICTS = tuple(_WORDS)
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What binds ("DRAM", "L2", "L1", "shared", "issue", "FP32", "tensor", "latency" or "tail"), and why.
+    """What binds (a key of `VERDICTS`), and why.
 
     uses: fractions of the ceilings, by resource.  certain: False where counters were emulated, or latency
     is concluded without a count of the issue slots.
@@ -159,12 +168,27 @@ class _Counters:
         return self.sum("smsp__sass_thread_inst_executed_op_f{}_pred_on.sum", "add mul fma fma")
 
     @property
+    def tensor(self) -> float:
+        return self.sum("sm__ops_path_tensor_src_{}.sum", "bf16_dst_fp32 fp16")
+
+    @property
     def active(self) -> float | None:
-        """Multiprocessors at work on average over the time: issue per active cycle against issue per cycle."""
+        """Multiprocessors at work on average over the time: issue per active cycle against issue per cycle.
+
+        Cycles are counted by scheduler. Where the warps of a multiprocessor are fewer than its schedulers, those without
+        any do not count as idle: such a kernel lacks warps, not blocks.
+        """
         issue, done = self.get(_ISSUE), self.get("smsp__inst_executed.sum")
         if not (issue and done and self.ns and self.sms and self.clock):
             return None
-        return min(1.0, done / (4 * self.sms * issue / 100) / (self.ns * self.clock))
+        return min(1.0, done / (self.schedulers * self.sms * issue / 100) / (self.ns * self.clock))
+
+    @property
+    def schedulers(self) -> int:
+        """Those of a multiprocessor that have a warp, 1 to 4."""
+        blocks = self.get("launch__grid_size", self.sms)
+        warps = self.get("launch__thread_count", math.inf) / 32 / min(self.sms, blocks)
+        return 4 if warps >= 4 else max(1, math.ceil(warps))
 
     @property
     def sectors_per_clock(self) -> float:
@@ -194,10 +218,11 @@ class _Counters:
                 ("L2", self.l2, "l2_gbps"),
                 ("shared", 128 * self.wavefronts, "shared_gbps"),
                 ("FP32", self.flops / 1e3, "fp32_tflops"),
+                ("tensor", self.tensor / 1e3, "bf16_tflops"),
             ):
                 if done and rate in self.rates:
                     found[name] = done / self.ns / self.rates[rate]
-        for name, metric in (("issue", _ISSUE), ("tensor", _TENSOR)):
+        for name, metric in (("issue", _ISSUE), ("tensor", _TENSOR), *_PIPES.items()):
             if self.get(metric):
                 found[name] = self.get(metric) / 100
         for name, metrics in _SPEED_OF_LIGHT.items():
@@ -241,7 +266,7 @@ def _remedy(m: _Counters, uses: dict[str, float], binds: str) -> str:
             + (f", and there are {per:.2g} wavefronts per warp-wide FLOP" if per else "")
             + "; keep more in registers, or load wider, for fewer of them."
         )
-    if binds in ("issue", "FP32", "tensor"):
+    if binds in ("issue", "FP32", "tensor", *_PIPES):
         part = _percent(uses["FP32"] / uses[binds]) if uses.get("FP32") and binds == "issue" else ""
         waits = _main_stall(m)
         text = (
@@ -291,7 +316,7 @@ def _in_flight(m: _Counters) -> str:
     waiting = m.stalls["long_scoreboard"]
     if not (waiting and m.requests and m.active and m.dram and m.l2 and "l2_gbps" in m.rates):
         return ""
-    latency = waiting * 4 * m.sms * m.active / (m.requests / m.ns)  # warps that wait over requests per ns
+    latency = waiting * m.schedulers * m.sms * m.active / (m.requests / m.ns)  # warps that wait over requests per ns
     name, rate, ceiling = max(
         ("DRAM", m.dram / m.ns, m.rates["read_gbps"]),
         ("L2", m.l2 / m.ns, m.rates["l2_gbps"]),
@@ -313,7 +338,7 @@ def _from_counts(m: _Counters) -> Explanation:
         "shared": 128 * m.wavefronts / m.rates["shared_gbps"],
         "issue": m.get("smsp__inst_executed.sum", 0.0) / (4 * per_clock),
         "FP32": m.flops / 1e3 / m.rates["fp32_tflops"],
-        "tensor": m.sum("sm__ops_path_tensor_src_{}.sum", "bf16_dst_fp32 fp16") / 1e3 / m.rates["bf16_tflops"],
+        "tensor": m.tensor / 1e3 / m.rates["bf16_tflops"],
     }
     longest = max(least.values())
     uses = {name: time / longest for name, time in least.items() if time}

@@ -94,6 +94,8 @@ def _corpus() -> list[Case]:
         line("reversed", "reversed", (F, n), (F, n), n),
         line("blocks of 40 threads", "strided", (F, n), (F, n), 1, n, block=40),
         line("blocks of 100 threads", "strided", (F, n), (F, 3 * n), 3, n, block=100),
+        # Nothing at all: what a launch costs, and what its blocks cost.
+        *(Case(f"empty, {b} blocks", LIMITS, "nothing", b, 256, ((F, 1),)) for b in (1, 1056, 16384)),
         *(
             line(f"shared stride {s}", "shared_stride", (F, blocks * 256), (F, 1088), s, grid=blocks)
             for s in (1, 32)
@@ -185,17 +187,21 @@ def _limits() -> list[Case]:
 
 
 def _detectives() -> list[Case]:
-    """The kernels of the notebook on profiling: a file each, launched by itself."""
-    heads, times = 32, 8192
+    """The kernels of the notebook on profiling, a file each."""
+    rows, columns, heads, times = 16384, 4096, 32, 8192
+
+    def case(name: str, binds: str, grid: Any, block: int, *args: Any) -> Case:
+        return Case(name, LEARNER, name, grid, block, args, binds, True)
+
     return [
         # 256 MiB are read once; each warp stores one float, which is a millionth of the traffic.
-        Case("first", LEARNER, "first", 0, 0, ((F, (16384,)), (F, (16384, 4096)), (F, (4096,))), "DRAM", True),
-        # Each thread walks along its own row of 64 floats: all lanes of a warp in one or two banks.
-        Case("second", LEARNER, "second", 0, 0, ((F, (2**19, 64)), (F, (2**19, 64))), "shared", True),
+        case("first", "DRAM", rows // 8, 256, (F, rows), (F, rows * columns), (F, columns), rows, columns),
+        # Each thread walks along its own row of 64 floats: all lanes of a warp in one bank.
+        case("second", "shared", 2**19 // 64, 64, (F, 2**19 * 64), (F, 2**19 * 64), 2**19),
         # 128 warps on 132 multiprocessors, each adding up 8192 numbers one after the other.
-        Case(
-            "third", LEARNER, "third", 0, 0,
-            ((F, (heads, 128)), (F, (heads, times)), (F, (times, heads, 128))), "latency", True,
+        case(
+            "third", "latency", (4, heads), 32, (F, heads * 128), (F, heads * times), (F, times * heads * 128), heads,
+            times,
         ),
     ]  # fmt: skip
 
@@ -219,7 +225,7 @@ def _path(case: Case) -> Path:
     if case.source == LEARNER:
         from labkit.root import root
 
-        return root() / "solutions" / "01_gpu_basics" / "kernels" / "detective" / f"{case.kernel}.py"
+        return root() / "solutions" / "01_gpu_basics" / "kernels" / "detective" / f"{case.kernel}.cu"
     return corpus.SOURCE if case.source == CORPUS else SOURCE
 
 
@@ -227,11 +233,10 @@ def prepare(case: Case, device: str) -> tuple[Callable[[], object], list[Any]]:
     """A function that launches the case once, and its arguments: tensors on `device` with the same contents always."""
     import torch
 
-    from labkit.kernels import cuda_kernel, load
+    from labkit.kernels import cuda_kernel
 
-    def tensor(number: int, dtype: type, shape: Any, limit: int = 64) -> Any:
+    def tensor(number: int, dtype: type, size: int, limit: int = 64) -> Any:
         kind = getattr(torch, {"uint32": "int32"}.get(np.dtype(dtype).name, np.dtype(dtype).name))
-        size = int(np.prod(shape))
         if limit in (PERMUTED, CYCLE):
             order = np.random.default_rng(number).permutation(size)
             if limit == CYCLE:
@@ -242,13 +247,9 @@ def prepare(case: Case, device: str) -> tuple[Callable[[], object], list[Any]]:
         generator = torch.Generator(device=device).manual_seed(number)
         if not kind.is_floating_point:
             return torch.randint(0, limit, (size,), generator=generator, device=device, dtype=kind)
-        made = torch.randn(size, generator=generator, device=device, dtype=torch.float32).to(kind)
-        return made.reshape(shape)
+        return torch.randn(size, generator=generator, device=device, dtype=torch.float32).to(kind)
 
     args = [tensor(n, *a) if isinstance(a, tuple) else a for n, a in enumerate(case.args)]
-    if case.source == LEARNER:
-        launch = load(_path(case)).launch
-        return lambda: launch(*args), args
     kernel = cuda_kernel(text_of(case), case.kernel, path=str(_path(case)))
     return lambda: kernel[case.grid, case.block](*args), args
 
@@ -300,21 +301,13 @@ def record(folder: Path | None = None) -> Path:
 
 def fingerprint(case: Case) -> str:
     """A hash of what is launched, without comments and layout: what a recorded figure belongs to."""
-    import ast
     import hashlib
     import re
 
     from labkit.kernels.cuda import without_comments
 
-    text = text_of(case)
-    if case.source == LEARNER:
-        tree = ast.parse(text)
-        tree.body = [node for node in tree.body if not isinstance(node, ast.Expr)]
-        text = ast.unparse(tree)
-    else:
-        text = without_comments(text)
-        found = re.search(rf"__global__ void {case.kernel}\(.*?\n}}", text, re.DOTALL)
-        text = "".join(found[0].split())
+    found = re.search(rf"__global__ void {case.kernel}\(.*?\n}}", without_comments(text_of(case)), re.DOTALL)
+    text = "".join(found[0].split())
     what = (text, case.grid, case.block, [str(a) for a in case.args])
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
