@@ -18,10 +18,10 @@ problem = operator(
     questions={
         "vectorized/loads_of_y": Question(
             "In plain, each thread loads one number of x and one of y. In vectorized, a thread loads 4 numbers of y "
-            "once and adds them to 8 rows. How many numbers of y does it load per number of x?",
-            lambda: 4 / (4 * 8),
+            "once and adds them to 4 rows. How many numbers of y does it load per number of x?",
+            lambda: 4 / (4 * 4),
             "numbers of y per number of x",
-            "4 numbers of y for 8 rows of 4 numbers of x.",
+            "4 numbers of y for 4 rows of 4 numbers of x.",
         ),
     },
     **ROWS,

@@ -13,7 +13,9 @@ _BENCH = {"T": 32768, "H": 32, "D": 128}
 
 
 def reference(x):
-    return x.transpose(0, 1).half().contiguous()
+    import torch
+
+    return x.transpose(0, 1).to(torch.float16, memory_format=torch.contiguous_format)
 
 
 problem = operator(

@@ -22,17 +22,21 @@ diag_mask_vectorized(float *dst, const float *x, int R, int T, int S, int n_past
         int s = (blockIdx.y * THREADS + threadIdx.x) * 4;
         if (s < S) {
             float4 v[ROWS];
+            int t = row % T, last[ROWS];  // the last score that each row may look at
+            for (int r = 0; r < ROWS; ++r, t = t + 1 < T ? t + 1 : 0)
+                last[r] = n_past + t;
             for (int r = 0; r < ROWS; ++r) {  // all loads first: none waits for another
                 v[r] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-                if (r < rows && s <= n_past + (row + r) % T)
+                if (r < rows && s <= last[r])
                     v[r] = *(const float4 *)(x + begin + (size_t)r * S + s);
             }
             for (int r = 0; r < ROWS; ++r) {
-                int last = n_past + (row + r) % T;
-                float4 masked = make_float4(s > last ? minus_infinity : v[r].x, s + 1 > last ? minus_infinity : v[r].y,
-                                            s + 2 > last ? minus_infinity : v[r].z, s + 3 > last ? minus_infinity : v[r].w);
+                v[r].x = s > last[r] ? minus_infinity : v[r].x;
+                v[r].y = s + 1 > last[r] ? minus_infinity : v[r].y;
+                v[r].z = s + 2 > last[r] ? minus_infinity : v[r].z;
+                v[r].w = s + 3 > last[r] ? minus_infinity : v[r].w;
                 if (r < rows)
-                    *(float4 *)(dst + begin + (size_t)r * S + s) = masked;
+                    *(float4 *)(dst + begin + (size_t)r * S + s) = v[r];
             }
         }
         // END SOLUTION

@@ -27,18 +27,20 @@ def diag_mask_vectorized(dst, x, R, T, S, n_past, aligned):
         s = (cuda.blockIdx.y * THREADS + t) * 4
         if s < S:
             v = cuda.local.array((ROWS, 4), float32)
+            token = row % T
             for r in range(ROWS):  # all loads first: none waits for another
-                last = n_past + (row + r) % T
-                for i in range(4):
-                    v[r, i] = MINUS_INFINITY
-                if r < rows and s <= last:
+                if r < rows and s <= n_past + (token + r if token + r < T else (token + r) % T):
                     piece = lk.cuda.load4(x, begin + r * S + s)
                     for i in range(4):
-                        if s + i <= last:
-                            v[r, i] = piece[i]
+                        v[r, i] = piece[i]
             for r in range(ROWS):
+                last = n_past + (token + r if token + r < T else (token + r) % T)
+                a = v[r, 0] if s <= last else MINUS_INFINITY
+                b = v[r, 1] if s + 1 <= last else MINUS_INFINITY
+                c = v[r, 2] if s + 2 <= last else MINUS_INFINITY
+                d = v[r, 3] if s + 3 <= last else MINUS_INFINITY
                 if r < rows:
-                    lk.cuda.store4(dst, begin + r * S + s, (v[r, 0], v[r, 1], v[r, 2], v[r, 3]))
+                    lk.cuda.store4(dst, begin + r * S + s, (a, b, c, d))
         ### END SOLUTION
     else:
         first = cuda.blockIdx.y * THREADS * 4

@@ -22,7 +22,7 @@ __device__ float dot8(uint4 w, float4 a, float4 b)  // 8 float16 times 8 float32
     return p.x * a.x + p.y * a.y + q.x * a.z + q.y * a.w + r.x * b.x + r.y * b.y + s.x * b.z + s.y * b.w;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 ffn_fused_glu(float *h, const half *W1, const half *W3, const float *x, int M, int K)
 {
     int lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32;
@@ -36,7 +36,7 @@ ffn_fused_glu(float *h, const half *W1, const half *W3, const float *x, int M, i
         const float4 *v = (const float4 *)x;
         #pragma unroll 4
         for (int p = lane; p < K / 8; p += 32) {
-            uint4 one = __ldcs(w1 + p), three = __ldcs(w3 + p);
+            uint4 one = w1[p], three = w3[p];
             float4 a = v[2 * p], b = v[2 * p + 1];
             gate += dot8(one, a, b);
             up += dot8(three, a, b);

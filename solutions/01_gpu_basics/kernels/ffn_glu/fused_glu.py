@@ -32,7 +32,7 @@ def dot8(w, a, b):
     return low + w[4] * b[0] + w[5] * b[1] + w[6] * b[2] + w[7] * b[3]
 
 
-@cuda.jit
+@cuda.jit(launch_bounds=(THREADS, 1))
 def ffn_fused_glu(h, W1, W3, x, M, K, aligned):
     lane = cuda.threadIdx.x % 32
     row = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32
@@ -42,13 +42,23 @@ def ffn_fused_glu(h, W1, W3, x, M, K, aligned):
     up = float32(0)
     ### BEGIN SOLUTION
     if aligned:
-        for k in range(lane * 8, K, 256):
+        k = lane * 8
+        while k + 256 < K:  # two steps at once: all loads of weights first
             w1 = lk.cuda.load8(W1, row * K + k)
             w3 = lk.cuda.load8(W3, row * K + k)
-            a = lk.cuda.load4(x, k)
-            b = lk.cuda.load4(x, k + 4)
+            v1 = lk.cuda.load8(W1, row * K + k + 256)
+            v3 = lk.cuda.load8(W3, row * K + k + 256)
+            a, b = lk.cuda.load4(x, k), lk.cuda.load4(x, k + 4)
             gate += dot8(w1, a, b)
             up += dot8(w3, a, b)
+            a, b = lk.cuda.load4(x, k + 256), lk.cuda.load4(x, k + 260)
+            gate += dot8(v1, a, b)
+            up += dot8(v3, a, b)
+            k += 512
+        if k < K:
+            a, b = lk.cuda.load4(x, k), lk.cuda.load4(x, k + 4)
+            gate += dot8(lk.cuda.load8(W1, row * K + k), a, b)
+            up += dot8(lk.cuda.load8(W3, row * K + k), a, b)
     else:
         for k in range(lane, K, 32):
             gate += float32(W1[row * K + k]) * x[k]

@@ -26,7 +26,7 @@ __device__ float dot8(uint4 w, float4 a, float4 b)  // 8 float16 times 8 float32
     return p.x * a.x + p.y * a.y + q.x * a.z + q.y * a.w + r.x * b.x + r.y * b.y + s.x * b.z + s.y * b.w;
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 1)
 ffn_matvec(float *y, const half *W, const float *x, int M, int K)
 {
     int lane = threadIdx.x % 32, row = blockIdx.x * 8 + threadIdx.x / 32;
@@ -39,7 +39,7 @@ ffn_matvec(float *y, const half *W, const float *x, int M, int K)
         const float4 *v = (const float4 *)x;
         #pragma unroll 4
         for (int p = lane; p < K / 8; p += 32)
-            sum += dot8(__ldcs(w + p), v[2 * p], v[2 * p + 1]);
+            sum += dot8(w[p], v[2 * p], v[2 * p + 1]);
     } else {
         for (int k = lane; k < K; k += 32)
             sum += __half2float(W[(size_t)row * K + k]) * x[k];

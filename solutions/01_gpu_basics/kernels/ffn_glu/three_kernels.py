@@ -32,7 +32,7 @@ def dot8(w, a, b):
     return low + w[4] * b[0] + w[5] * b[1] + w[6] * b[2] + w[7] * b[3]
 
 
-@cuda.jit
+@cuda.jit(launch_bounds=(THREADS, 1))
 def ffn_matvec(y, W, x, M, K, aligned):
     lane = cuda.threadIdx.x % 32
     row = cuda.blockIdx.x * WARPS + cuda.threadIdx.x // 32

@@ -1,7 +1,8 @@
 """matvec/vectorized: y[m] = sum over k of W[m, k] * x[k], W float16, all else float32; two rows per warp, 16 per block.
 
 Against block_transpose: a lane reads 8 weights at a time, 16 bytes, of two rows, and for both the same 8 numbers of x.
-Smaller blocks wait less for their last warp. Rows that do not start on 16 bytes go one number at a time.
+Smaller blocks wait less for their last warp. Four steps are on the way at once, and the launch bounds let the compiler
+take the registers for that. Rows that do not start on 16 bytes go one number at a time.
 Watch: load requests; bytes on the way per lane.
 """
 
@@ -32,7 +33,7 @@ def dot8(w, a, b):
     return low + w[4] * b[0] + w[5] * b[1] + w[6] * b[2] + w[7] * b[3]
 
 
-@cuda.jit
+@cuda.jit(launch_bounds=(THREADS, 1))
 def matvec_vectorized(y, W, x, M, K, aligned):
     sums = cuda.shared.array(BLOCK_ROWS, float32)
     t = cuda.threadIdx.x

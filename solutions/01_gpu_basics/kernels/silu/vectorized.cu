@@ -5,7 +5,7 @@
 // start on 16 bytes, go one number at a time.
 // Watch: load requests, a quarter; bytes on the way per thread, 64 against 4.
 //
-// launch silu_vectorized<<<((N + 4095) / 4096), (256), 0>>>(dst, x, N)
+// launch silu_vectorized<<<((N + CHUNK - 1) / CHUNK), (THREADS), 0>>>(dst, x, N)
 
 constexpr int THREADS = 256;
 constexpr int PIECES = 4;  // of 16 bytes, per thread
