@@ -218,9 +218,20 @@ def _nvjitlink() -> str:
 
 
 def _nvdisasm() -> str:
-    from labkit.emulator.sass import nvdisasm
+    return _tool("nvdisasm")
 
-    return _version_of([str(nvdisasm()), "--version"])
+
+def _ptxas() -> str:
+    return _tool("ptxas")
+
+
+def _tool(name: str) -> str:
+    from labkit.emulator.sass import find
+
+    path = find(name)
+    if not path:
+        raise _Missing(f"{name} is not installed", INSTALL)
+    return _version_of([path, "--version"])
 
 
 def _nvcc() -> str:
@@ -301,6 +312,7 @@ _CHECKS = (
     ("numba-cuda", _numba_cuda, "missing", INSTALL),
     ("NVRTC", _nvrtc, "missing", INSTALL),
     ("nvJitLink", _nvjitlink, "missing", INSTALL),
+    ("ptxas", _ptxas, "missing", INSTALL),
     ("nvdisasm", _nvdisasm, "missing", INSTALL),
     ("nvcc", _nvcc, "optional", "mend the nvcc on PATH, or remove it"),
     ("ncu", _ncu, "optional", "mend the ncu on PATH, or remove it"),

@@ -21,7 +21,7 @@ def test_the_labs_can_be_done_here(findings):
 
 def test_it_looks_at_everything(findings):
     assert list(findings) == (
-        "Python,labkit,GPU and driver,PyTorch,numba-cuda,NVRTC,nvJitLink,nvdisasm,nvcc,ncu,emulator,JupyterLab"
+        "Python,labkit,GPU and driver,PyTorch,numba-cuda,NVRTC,nvJitLink,ptxas,nvdisasm,nvcc,ncu,emulator,JupyterLab"
     ).split(",")
     for name in ("numba-cuda", "NVRTC", "nvJitLink"):
         assert f" {doctor.TOOLKIT}" in findings[name].detail

@@ -12,6 +12,7 @@ import pytest
 from numba import cuda
 
 import labkit as lk
+from labkit.emulator.counters import LAUNCH_BYTES
 from labkit.errors import LabkitError
 from labkit.profiling import Profile, ncu, profile_emulated, profile_measured
 from labkit.profiling.metrics import BY_NAME, DEFAULT, METRICS, SETS, STALLS, amount
@@ -50,9 +51,9 @@ def test_emulate_a_numba_kernel(one, eight):
     assert (one[REQUESTS], one[SECTORS], one[RATIO]) == (8, 32, 4)
     assert (eight[SECTORS], eight[RATIO]) == (256, 32)
     assert eight.arrays["source"] == {"loaded": 1024, "stored": 0}
-    assert eight["dram__bytes_read.sum"] == 8192
+    assert eight["dram__bytes_read.sum"] == 8192 + eight["labkit__code_bytes"] + LAUNCH_BYTES
     assert one["launch__registers_per_thread"] >= 16
-    assert one.fidelity[SECTORS] == "exact" and one.fidelity["dram__bytes_read.sum"] == "bound"
+    assert one.fidelity[SECTORS] == "exact" and one.fidelity["dram__bytes_read.sum"] == "modeled"
 
 
 def test_emulate_a_cuda_kernel_with_shared_memory():
@@ -144,7 +145,7 @@ def test_difference_warns_of_unlike_runs(one):
 
 def test_html_explains_and_escapes(one, eight):
     text = one._repr_html_()
-    assert BY_NAME[RATIO].text in text and "(bound)" in text
+    assert BY_NAME[RATIO].text in text and "(modeled)" in text
     assert "out[i] = source[i * stride]" in text
     strange = Profile("recorded", "<b>", {}, {SECTORS: 1.0}, notes=("a < b",))
     assert "<b><b>" not in strange._repr_html_() and "a &lt; b" in strange._repr_html_()

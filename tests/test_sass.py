@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -21,6 +19,7 @@ from labkit.emulator.launch import Launch, Pointer
 from labkit.emulator.ptx import parse
 from labkit.errors import LabkitError
 
+PTXAS = sass.find("ptxas")
 WAVES = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 
 SOURCE = r"""
@@ -179,18 +178,43 @@ def test_an_array_off_alignment_is_not_fused():
     assert loads("after_odd_array", plan_of("after_odd_array")) == [4] * 9
 
 
-@pytest.mark.skipif(not shutil.which("ptxas"), reason="no ptxas here to compare with")
-def test_same_code_as_ptxas_makes_of_the_whole_program(tmp_path):
-    source, cubin = tmp_path / "k.ptx", tmp_path / "k.cubin"
-    source.write_text(compiled())
-    subprocess.run(["ptxas", "-arch=sm_90", "-lineinfo", source, "-o", cubin], check=True)
-    text = sass._disassemble(cubin.read_bytes())
+@pytest.fixture
+def no_ptxas(monkeypatch, tmp_path):
+    """As where the wheel of ptxas is not installed."""
+    monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
+    find = sass.find
+    monkeypatch.setattr(sass, "find", lambda tool: find(tool) if tool != "ptxas" else None)
+    sass.machine_code.cache_clear()
+    yield
+    sass.machine_code.cache_clear()
+
+
+def test_nvjitlink_makes_the_same_accesses_of_the_whole_program(no_ptxas):
     for entry in ("tile", "padded", "after_odd_array", "dead_lanes", "doubles", "blocked"):
-        memory = [
-            Counter(s.op for s in code if re.match(r"(LD|ST)[SG]", s.op))
-            for code in (sass.machine_code(compiled(), entry).code, sass._read(text, "", entry).code)
-        ]
+        linked = sass.machine_code(compiled(), entry)
+        cubin, _ = sass._ptxas(PTXAS, compiled(), ["-arch=sm_90", "-lineinfo"])
+        whole = sass._read(sass._disassemble(cubin), "", entry)
+        memory = [Counter(s.op for s in m.code if re.match(r"(LD|ST)[SG]", s.op)) for m in (linked, whole)]
         assert memory[0] == memory[1], entry
+        assert not linked.exact
+
+
+def test_without_ptxas_registers_are_near_and_said_to_be(no_ptxas):
+    counters = run("tile", (16, 16, 1), counters=Counters())
+    assert counters.fidelity["launch__registers_per_thread"] == "modeled"
+    assert counters.fidelity["dram__bytes_read.sum"] == "bound"
+    assert counters.fidelity[WAVES] == "exact"
+
+
+def test_registers_code_and_shared_memory_are_what_ptxas_says():
+    machine = sass.machine_code(compiled(), "padded")
+    log = sass._ptxas(PTXAS, compiled(), ["-arch=sm_90", "-v"])[1].split("'padded'")[-1]
+    assert f"Used {machine.registers} registers" in log and f"{machine.shared} bytes smem" in log
+    counters = run("padded", (16, 16, 1), counters=Counters())
+    assert counters.fidelity["launch__registers_per_thread"] == "exact"
+    assert counters.metrics["launch__registers_per_thread"] == max(machine.registers, 16)
+    assert counters.metrics["launch__shared_mem_per_block_static"] == machine.shared
+    assert counters.metrics["labkit__code_bytes"] == 16 * len(machine.code)
 
 
 def test_an_atomic_whose_result_nobody_wants_is_a_reduction():
@@ -258,9 +282,11 @@ def test_without_the_tools_counts_are_the_ptxs_and_a_bound(monkeypatch, tmp_path
     monkeypatch.setenv("LABKIT_CACHE", str(tmp_path))
     monkeypatch.setattr(sass.metadata, "files", lambda name: [])
     monkeypatch.setattr(sass.shutil, "which", lambda name: None)
-    sass.machine_code.cache_clear()
+    for cached in (sass.machine_code, sass.find):
+        cached.cache_clear()
     counters = run("tile", (16, 16, 1), counters=Counters())
-    sass.machine_code.cache_clear()
+    for cached in (sass.machine_code, sass.find):
+        cached.cache_clear()
     assert counters.metrics[WAVES] == 8 * 32 and counters.fidelity[WAVES] == "bound"
     assert "pip install nvidia-cuda-nvdisasm" in counters.notes[0]
     assert "launch__registers_per_thread" not in counters.metrics
@@ -287,7 +313,7 @@ def test_refused_ptx_is_one_sentence():
     with pytest.raises(LabkitError, match="ptxas refuses this PTX: .+") as caught:
         sass.machine_code(broken, "k")
     assert "\n" not in str(caught.value)
-    with pytest.raises(LabkitError, match="refuses the options -arch=sm_20"):
+    with pytest.raises(LabkitError, match="ptxas refuses this PTX: .*sm_20"):
         sass.machine_code(compiled(), "tile", "sm_20")
     plan = sass.memory_plan(Launch(broken, "k", (1, 1, 1), (1, 1, 1), ()), SimpleNamespace(instructions=[]))
     assert WAVES in plan.bounds
@@ -309,7 +335,8 @@ def compare(counters, recorded):
     exact = [n for n in H200["metrics"] if counters.fidelity.get(n) == "exact"]
     got = {n: counters.metrics[n] for n in exact if counters.metrics[n]}
     assert got == {n: v for n, v in recorded.items() if n in exact}
-    assert 0 <= recorded["dram__bytes_read.sum"] - counters.metrics["dram__bytes_read.sum"] < 14_000
+    # One reading of each: the memory's other clients are in it now and then.
+    assert -2048 < recorded["dram__bytes_read.sum"] - counters.metrics["dram__bytes_read.sum"] < 8192
     return len(exact)
 
 

@@ -1,8 +1,9 @@
 """What ptxas makes of a kernel: fused, split and dropped memory accesses, registers, spills.
 
 Addresses and masks come from running the PTX; how wide the accesses are, and how many there are,
-stands in the machine code (SASS). nvJitLink of the wheels compiles the PTX, nvdisasm of the wheels
-reads the result, no GPU is needed, and both results are kept on disk. Loads and stores of the two
+stands in the machine code (SASS). ptxas of the wheels compiles the PTX as the driver's own ptxas does,
+with the same registers; nvdisasm of the wheels reads the result, no GPU is needed, and both results are
+kept on disk. Without ptxas, nvJitLink compiles for later linking, which is near. Loads and stores of the two
 are aligned by source line and by the pattern of their offsets; where that fails, the counts are
 those of the PTX and called a bound.
 """
@@ -17,8 +18,8 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,26 +68,34 @@ class Plan:
 
     `parts` maps a program counter to the accesses that stand for it, (byte shift, width) each: none
     where another access took it over; absent where it stays as it is. `kinds` maps atomics to the
-    kind they became. `launch` holds launch__* metrics, `bounds` the metrics that are only a bound,
-    and `notes` says why, one sentence each. `unrolled`: ptxas repeated loads of global memory.
+    kind they became; `merged` are those that serve all lanes of one address at once. `launch` holds
+    launch__* metrics, `bounds` the metrics that are only a bound, and `notes` says why, one sentence
+    each. `unrolled`: ptxas repeated loads of global memory. `exact`: the machine code is the driver's.
     """
 
     parts: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     kinds: dict[int, str] = field(default_factory=dict)
+    merged: frozenset[int] = frozenset()
     launch: dict[str, float] = field(default_factory=dict)
     bounds: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unrolled: bool = False
+    exact: bool = False
 
 
 @dataclass(frozen=True)
 class Machine:
-    """One kernel's machine code: its instructions and what ptxas reports of it."""
+    """One kernel's machine code: its instructions and what ptxas reports of it.
+
+    stack, spills, shared : bytes. exact : compiled as a driver compiles it, not for later linking.
+    """
 
     code: tuple[Sass, ...]
     registers: int
     stack: int
     spills: int
+    shared: int = 0
+    exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -108,24 +117,25 @@ def machine_code(
 ) -> Machine:
     """Compile a PTX text and disassemble kernel `entry`, with no GPU.
 
-    Raises LabkitError where nvJitLink or nvdisasm is missing or refuses.
+    Raises LabkitError where the compilers or nvdisasm are missing or refuse.
     """
     target = re.search(r"\.target\s+(sm_\w+)", ptx)
     if target and target[1].endswith(("a", "f")):
         arch = target[1]
-    ptx = _whole_program(ptx, entry)
-    options = [f"-arch={arch}", "-lineinfo", "-verbose"]
+    tool = find("ptxas")
+    ptx = ptx.rstrip("\0 \n") + "\n" if tool else _whole_program(ptx, entry)
+    options = [f"-arch={arch}", "-lineinfo", "-v" if tool else "-verbose"]
     if max_registers:
         options.append(f"-maxrregcount={max_registers}")
-    key = hashlib.sha256("\0".join([_version(), entry, *options, ptx]).encode()).hexdigest()
+    key = hashlib.sha256("\0".join([_version(tool), entry, *options, ptx]).encode()).hexdigest()
     cached = _cache_dir() / f"{key[:40]}.json"
     try:
         text, log = json.loads(cached.read_text())
     except (OSError, ValueError):
-        cubin, log = _compile(ptx, options)
+        cubin, log = _ptxas(tool, ptx, options) if tool else _nvjitlink(ptx, options)
         text = _disassemble(cubin)
         _keep(cached, json.dumps([text, log]))
-    return _read(text, log, entry)
+    return replace(_read(text, log, entry), exact=bool(tool))
 
 
 _SHARED = re.compile(r"(\.shared\s+\.align\s+)(\d+)(\s+\.(\w+)\s+([\w$%.]+)(?:\[(\d+)\])?\s*;)")
@@ -160,12 +170,12 @@ def _whole_program(ptx: str, entry: str) -> str:
     return _SHARED.sub(align, ptx)
 
 
-def _version() -> str:
-    names = ("nvidia-nvjitlink", "nvidia-cuda-nvdisasm")
+def _version(ptxas: str | None) -> str:
+    names = ("nvidia-cuda-nvcc" if ptxas else "nvidia-nvjitlink", "nvidia-cuda-nvdisasm")
     try:
         return " ".join(metadata.version(n) for n in names)
     except metadata.PackageNotFoundError:
-        return "system"
+        return f"system {ptxas}"
 
 
 def _cache_dir() -> Path:
@@ -184,7 +194,18 @@ def _keep(path: Path, text: str) -> None:
         pass
 
 
-def _compile(ptx: str, options: list[str]) -> tuple[bytes, str]:
+def _ptxas(tool: str, ptx: str, options: list[str]) -> tuple[bytes, str]:
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx)
+        done = subprocess.run([tool, *options, str(source), "-o", str(cubin)], capture_output=True, text=True)
+        if done.returncode:
+            why = done.stderr.replace(f"{source}, ", "").replace(str(source), "kernel.ptx").strip().splitlines()
+            raise LabkitError(f"ptxas refuses this PTX: {why[0] if why else f'exit status {done.returncode}'}")
+        return cubin.read_bytes(), done.stderr
+
+
+def _nvjitlink(ptx: str, options: list[str]) -> tuple[bytes, str]:
     try:
         from cuda.bindings import nvjitlink
     except ImportError:
@@ -218,22 +239,25 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
-def nvdisasm() -> str:
-    """The path of nvdisasm: the wheel's, else the one on PATH; LabkitError without either."""
+_WHEELS = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
+
+
+@cache
+def find(tool: str) -> str | None:
+    """The path of ptxas or nvdisasm: the wheel's, else the one on PATH; None without either."""
     try:
-        for file in metadata.files("nvidia-cuda-nvdisasm") or ():
-            if file.name == "nvdisasm" and (path := Path(file.locate())).exists():
+        for file in metadata.files(_WHEELS[tool]) or ():
+            if file.name == tool and (path := Path(file.locate())).exists():
                 return str(path)
     except metadata.PackageNotFoundError:
         pass
-    found = shutil.which("nvdisasm")
-    if not found:
-        raise LabkitError("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm.")
-    return found
+    return shutil.which(tool)
 
 
 def _disassemble(cubin: bytes) -> str:
-    tool = nvdisasm()
+    tool = find("nvdisasm")
+    if not tool:
+        raise LabkitError("nvdisasm is not installed: pip install nvidia-cuda-nvdisasm.")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
@@ -246,6 +270,7 @@ def _disassemble(cubin: bytes) -> str:
 _LINE = re.compile(r'\s*//## File "(.*?)", line (\d+)')
 _CODE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _USED = re.compile(r"Used (\d+) registers")
+_SMEM = re.compile(r"(\d+) bytes smem")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
@@ -269,12 +294,13 @@ def _read(text: str, log: str, entry: str) -> Machine:
     if not code:
         raise LabkitError(f"ptxas left no code for the kernel {entry}")
     part = log.split(f"Compiling entry function '{entry}'")[-1]
-    used, stack = _USED.search(part), _STACK.search(part)
+    used, stack, shared = _USED.search(part), _STACK.search(part), _SMEM.search(part)
     return Machine(
         tuple(code),
         int(used[1]) if used else 0,
         int(stack[1]) if stack else 0,
         int(stack[2]) + int(stack[3]) if stack else 0,
+        int(shared[1]) if shared else 0,
     )
 
 
@@ -455,7 +481,7 @@ class _Linear:
 def memory_plan(launch: Launch, program: Program) -> Plan:
     """How the launch's accesses are counted on the hardware; never raises.
 
-    Without nvJitLink or nvdisasm everything stays as in the PTX and is a bound.
+    Without a compiler or nvdisasm everything stays as in the PTX and is a bound.
     """
     try:
         machine = machine_code(launch.ptx, launch.entry, launch.arch, launch.max_registers)
@@ -476,11 +502,14 @@ def memory_plan(launch: Launch, program: Program) -> Plan:
         spaces = _METRICS if space == "generic" else (space,)
         bounds.update(m.format(kind) for s in spaces for m in _METRICS[s])
         notes.append(f"ptxas reshaped the {space} {'loads' if kind == 'ld' else 'stores'}; they count as in the PTX.")
-    kinds = _atomics(program, machine, bounds, notes)
+    kinds, merged = _atomics(program, machine, bounds, notes)
+    if unsettled := _unsettled(program.instructions):
+        bounds.update(unsettled)
+        notes.append("Some addresses come from atomics, whose order differs from run to run; so do their counts.")
     if machine.spills:
         bounds.update(m.format(k) for m in _METRICS["local"] for k in ("ld", "st"))
         notes.append(f"ptxas spills {machine.spills} bytes of registers to local memory, which is not counted.")
-    if any(space == "local" for space, _ in mine):
+    if not machine.exact and any(space == "local" for space, _ in mine):
         # The driver's own ptxas has been seen to keep such an array in registers after all.
         bounds.update(m.format(k) for m in _METRICS["local"] for k in ("ld", "st"))
     loads = [len(found.get(("global", "ld"), ())) for found in (mine, theirs)]
@@ -490,8 +519,10 @@ def memory_plan(launch: Launch, program: Program) -> Plan:
         "launch__registers_per_thread": max(machine.registers, 16),
         "labkit__stack_bytes": machine.stack,
         "labkit__spill_bytes": machine.spills,
+        "labkit__code_bytes": 16 * len(machine.code),
     }
-    return Plan(parts, kinds, facts, tuple(sorted(bounds)), tuple(notes), loads[1] > loads[0])
+    unrolled = loads[1] > loads[0]
+    return Plan(parts, kinds, merged, facts, tuple(sorted(bounds)), tuple(notes), unrolled, machine.exact)
 
 
 def _by_kind(accesses: list[_Access]) -> dict[tuple[str, str], list[_Access]]:
@@ -599,9 +630,16 @@ def _place(
     return placed
 
 
-def _atomics(program: Program, machine: Machine, bounds: set[str], notes: list[str]) -> dict[int, str]:
-    """Atomics without a wanted result become reductions; some become other code altogether."""
+def _atomics(
+    program: Program, machine: Machine, bounds: set[str], notes: list[str]
+) -> tuple[dict[int, str], frozenset[int]]:
+    """Atomics without a wanted result become reductions; some become other code altogether.
+
+    Returns the kinds that atomics became, and those that serve all lanes of an address at once: ATOMS.POPC.INC, and
+    one lane's atomic for all lanes where they share an address.
+    """
     kinds: dict[int, str] = {}
+    merged = set()
     read = {slot for instr in program.instructions for slot in _read_slots(instr)}
     ops = defaultdict(set)
     for sass in machine.code:
@@ -615,14 +653,46 @@ def _atomics(program: Program, machine: Machine, bounds: set[str], notes: list[s
         if instr.op == "atom" and not wanted and not {"exch", "cas"} & set(instr.mods):
             kinds[instr.index] = "red"
         plain = names & {"RED", "REDG", "ATOM", "ATOMG", "ATOMS"}
-        loops = any(".CAS" in op or "POPC" in op for op in here) and "cas" not in instr.mods
+        loops = any(".CAS" in op for op in here) and "cas" not in instr.mods
+        counts = any(op.startswith("ATOMS.POPC.INC") for op in here)
         gathers = any(op.startswith("VOTE") for op in here)
-        if not plain or loops or gathers:
+        if plain and not loops and (counts or gathers and names & {"POPC", "UPOPC"}):
+            merged.add(instr.index)
+        elif not plain or loops or gathers:
             bounds.update(m.format(k) for s in ("global", "shared") for m in _METRICS[s] for k in ("atom", "red"))
             note = "ptxas replaced atomics by other code; they count as in the PTX."
             if note not in notes:
                 notes.append(note)
-    return kinds
+    return kinds, frozenset(merged)
+
+
+def _unsettled(instructions: list[Instruction]) -> set[str]:
+    """Counters of accesses at addresses that follow from an atomic's result, and so from the order of threads."""
+    from labkit.emulator.compiler import defs_and_uses
+
+    flows = [(i, *({r.slot for r in registers} for registers in defs_and_uses(i))) for i in instructions]
+    unsettled = {slot for i, defined, _ in flows if i.op == "atom" for slot in defined}
+    if not unsettled:
+        return set()
+    known, shared = -1, False
+    while known < len(unsettled):
+        known = len(unsettled)
+        for i, defined, used in flows:
+            if used & unsettled or shared and i.op == "ld" and "shared" in i.mods:
+                unsettled |= defined
+                shared |= i.op == "st" and "shared" in i.mods
+    found = set()
+    for i, _, _ in flows:
+        address = next((o.base for o in i.operands if hasattr(o, "base")), None)
+        if i.op not in ("ld", "st", "atom", "red") or getattr(address, "slot", None) not in unsettled:
+            continue
+        space = next((s for s in ("global", "shared") if s in i.mods), None)
+        kinds = ("atom", "red") if i.op in ("atom", "red") else (i.op,)
+        for name in (space,) if space else ("global", "shared"):
+            # As many requests in any order, each of other places.
+            metrics = _METRICS[name][1:] if name == "global" else _METRICS[name]
+            found.update(m.format(kind) for m in metrics for kind in kinds)
+    return found
 
 
 def _read_slots(instr: Instruction) -> list[int]:
@@ -660,17 +730,26 @@ def _sinking(instructions: list[Instruction]) -> set[str]:
     return found
 
 
+# PTX operations that ptxas expands into additions, multiplications and FMAs of its own.
+_EXPANDED = {"div", "sqrt", "rcp", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh", "rem"}
+
+
 def _changed_flops(program: Program, machine: Machine) -> set[str]:
     """Floating-point counters of operations that ptxas added, dropped or replaced."""
     mine: Counter[tuple] = Counter()
     theirs: Counter[tuple] = Counter()
+    expanded = set()
     for instr in program.instructions:
-        if instr.op in _PTX_FLOPS and instr.type in _PTX_TYPES:
-            mine[_PTX_TYPES[instr.type] + _PTX_FLOPS[instr.op], instr.inner] += 1
+        kind = _PTX_TYPES.get(instr.type)
+        if instr.op in _PTX_FLOPS and kind:
+            mine[kind + _PTX_FLOPS[instr.op], instr.inner] += 1
+        elif instr.op in _EXPANDED and kind:
+            expanded.update((kind + name, instr.inner) for name in ("add", "mul", "fma"))
     for sass in machine.code:
         name = _FLOPS.get(sass.op.split(".")[0])
         if name:
             theirs[name, sass.at] += 1
     changed = {name for name, at in mine if theirs[name, at] < mine[name, at]}
     changed |= {name for name, at in theirs if not mine[name, at]}
+    changed |= {name for name, at in expanded if theirs[name, at] != mine[name, at]}
     return {_FLOP_METRIC.format(name) for name in changed}

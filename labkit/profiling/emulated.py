@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from labkit.emulator.counters import Counters
@@ -12,6 +12,7 @@ from labkit.emulator.ptx import parse
 from labkit.emulator.steps import Steps
 from labkit.emulator.trace import Trace
 from labkit.errors import LabkitError
+from labkit.models.occupancy import occupancy
 from labkit.profiling.profile import Profile
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Watched(Emulation):
     """An emulation that tells its trace which launch begins."""
 
     def run(self, launch: Launch) -> None:
+        self.counters.memory = self.memory
         self.trace.begin(launch, parse(launch.ptx).program(launch.entry), self.memory)
         super().run(launch)
 
@@ -60,12 +62,16 @@ def profile_emulated(
 def profile_of(emulation: Emulation, label: str | None = None, shape: Mapping[str, int] | None = None) -> Profile:
     """What the emulation has counted of its launches so far, with the accesses and steps that it kept."""
     counters, buffers = emulation.counters, emulation.memory.buffers
+    fits, said = residence(counters.described)
+    claims = dict.fromkeys(fits, counters.fidelity.get("launch__registers_per_thread", "exact"))
+    # The driver sets aside less shared memory where something else binds, and ncu tells the blocks by that.
+    claims.update(dict.fromkeys((name for name in claims if name.endswith("shared_mem")), "modeled"))
     return Profile(
         origin="emulated",
         kernel=label or " + ".join(dict.fromkeys(counters.kernels)),
         shape=dict(shape or {}),
-        metrics=counters.metrics,
-        fidelity=counters.fidelity,
+        metrics={**counters.metrics, **fits},
+        fidelity={**counters.fidelity, **claims},
         line_counts=tuple(counters.lines),
         arrays={
             buffers[number].name: {"loaded": used["ld"], "stored": used["st"]}
@@ -74,8 +80,41 @@ def profile_of(emulation: Emulation, label: str | None = None, shape: Mapping[st
         accesses=tuple(emulation.trace.accesses) if emulation.trace else (),
         steps=emulation.recorder,
         machine={"emulator of": ARCH, "on": platform.machine()},
-        notes=tuple(counters.notes),
+        notes=(*counters.notes, *dict.fromkeys(said)),
     )
+
+
+_LIMITS = {"registers": "registers", "shared memory": "shared_mem", "warps": "warps", "blocks": "blocks"}
+_RESIDENT = "sm__maximum_warps_per_active_cycle_pct"
+
+
+def residence(launches: Iterable[Mapping[str, float]]) -> tuple[dict[str, float], list[str]]:
+    """Theoretical occupancy under ncu's names, the least of the launches, and what to say of it.
+
+    launches : facts of each launch; those without launch__registers_per_thread tell nothing.
+    """
+    found: dict[str, float] = {}
+    notes = []
+    for facts in launches:
+        if "launch__registers_per_thread" not in facts:
+            continue
+        shared = sum(facts[f"launch__shared_mem_per_block_{kind}"] for kind in ("static", "dynamic"))
+        sizes = (facts["launch__block_size"], facts["launch__registers_per_thread"], shared)
+        try:
+            fits = occupancy(*map(int, sizes), ARCH)
+        except LabkitError as error:
+            notes.append(f"A GPU refuses this launch. {error}")
+            continue
+        here = {f"launch__occupancy_limit_{_LIMITS[name]}": n for name, n in fits.limits.items() if n is not None}
+        here[_RESIDENT] = 100 * fits.fraction
+        found = {name: min(found.get(name, value), value) for name, value in {**found, **here}.items()}
+        if fits.fraction < 1:
+            notes.append(
+                f"A multiprocessor holds {fits.blocks} block{'s' * (fits.blocks != 1)} of "
+                f"{fits.warps // fits.blocks} warps, {fits.fraction:.0%} of the warps that it could hold; what runs "
+                f"out first: {fits.limiter}."
+            )
+    return {name: float(value) for name, value in found.items()}, notes
 
 
 def emulate(

@@ -138,7 +138,8 @@ METRICS = (
         "dram__bytes_read.sum",
         "DRAM bytes read",
         "bytes",
-        "Read from the GPU's memory. Emulated: the distinct 64-byte pieces, as if the caches kept all.",
+        "Read from the GPU's memory. Emulated: the distinct 64-byte pieces, as if the caches kept all, the machine "
+        "code, and 2 KB that every launch reads.",
         "less",
     ),
     Metric("dram__bytes_write.sum", "DRAM bytes written", "bytes", "Written to the GPU's memory.", "less"),
@@ -261,6 +262,7 @@ METRICS = (
         "bytes per block",
         "Shared memory that the launch asks for.",
     ),
+    Metric("labkit__code_bytes", "machine code", "bytes", "The kernel's instructions, 16 bytes each."),
     Metric("labkit__stack_bytes", "stack", "bytes per thread", "Local memory of each thread."),
     Metric(
         "labkit__spill_bytes",
