@@ -24,7 +24,7 @@ U16, U32 = 2.0**-11, 2.0**-24  # unit roundoffs
 
 
 def random_blocks(shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
-    """uint8 [M, K / 32 * 34]: scales from 1/256 to 1/64, so that weights reach to about 1, and any q from -127."""
+    """uint8 [M, K / 32 * 34]: scales from 1/256 to 1/64, and any q from -127 to 127."""
     import torch
 
     M, row = shape
@@ -40,7 +40,7 @@ def random_activations(shape: tuple[int], generator: torch.Generator) -> torch.T
     import torch
 
     if shape[0] % QK:
-        raise LabkitError(f"K of matvec_q8_0 must be a multiple of {QK}, for weights come in blocks; {shape[0]} is not.")
+        raise LabkitError(f"K of matvec_q8_0 must be a multiple of {QK}, its blocks' size; {shape[0]} is not.")
     x = torch.randn(shape, generator=generator, device=generator.device)
     x[QK : 2 * QK] = 0
     return x
@@ -75,10 +75,10 @@ def magnitude(W: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
     Rounding x to q8_1 is part of the operation, so the bound must grant it. With d = max|x| / 127 in a block, each
     number is off by up to d / 2, evenly spread: a variance of d^2 / 12, and of w^2 d^2 / 12 in the product. Rounding d to
-    float16 makes the block's part p of the sum off by up to 2^-11 p: a variance of (2^-11 p)^2 / 3. Independent errors
-    add their variances over a row. Evenly spread errors have tails no heavier than the normal distribution's of the
-    same variance, so that c = 8 standard deviations are passed once in 10^14 sums. A worst case, all errors in one
-    direction, would be larger by about the square root of K, and would let wrong kernels through.
+    float16 makes the block's part p of the sum off by up to 2^-11 p: a variance of (2^-11 p)^2 / 3. Variances of
+    independent errors add up over a row. The tails of evenly spread errors are no heavier than a normal distribution's
+    of the same variance, so that c = 8 standard deviations are passed in less than one of 10^13 sums. A worst case, all
+    errors in one direction, would be larger by about the square root of K, and would let wrong kernels through.
     """
     w, blocks = weights(W), x.double().reshape(-1, QK)
     d = blocks.abs().amax(1) / 127

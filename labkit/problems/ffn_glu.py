@@ -69,8 +69,8 @@ problem = Problem(
     bench_shape={"M": 14336, "K": 4096},  # Mistral-7B: 235 MB
     questions={
         "fused_glu/bytes_saved": Question(
-            "three_kernels writes W1 x and W3 x to memory and reads them again, float32 each. How many bytes is that at "
-            "M = 14336, written and read?",
+            "three_kernels writes W1 x and W3 x to memory and reads them again, float32 each. How many bytes is that "
+            "at M = 14336, written and read?",
             lambda: 2 * 2 * 14336 * 4,
             "bytes",
             "Two vectors of M numbers of 4 bytes, each written once and read once.",

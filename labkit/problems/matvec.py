@@ -40,7 +40,7 @@ problem = Problem(
     flops=lambda d: 2 * d["M"] * d["K"],  # a multiplication and an addition per weight
     ladder=(
         Step("thread_per_row", "one thread per row, which reads its row alone", "sectors per load request"),
-        Step("warp_per_row", "a warp per row: lanes read neighbours, then add up", "sectors per request; warps at work"),
+        Step("warp_per_row", "a warp per row: lanes read neighbours, then add up", "sectors per request; warps"),
         Step("block_transpose", "32 rows per block, their sums stored by one warp", "store requests and sectors"),
         Step("vectorized", "16 bytes of W per access, several rows per warp", "load requests; bytes in flight"),
     ),
@@ -65,8 +65,8 @@ problem = Problem(
             "A multiplication and an addition for each weight of 2 bytes.",
         ),
         "thread_per_row/sectors_per_request": Question(
-            "In thread_per_row, lane n of a warp reads W[row0 + n, k], with K = 512. How many 32-byte sectors does such "
-            "a request touch?",
+            "In thread_per_row, lane n of a warp reads W[row0 + n, k], with K = 512. How many 32-byte sectors does "
+            "such a request touch?",
             lambda: _sectors(lane * 512 * 2 for lane in range(32)),
             "sectors per request",
             "Rows are 1024 bytes apart: every lane is alone in its sector.",
@@ -79,7 +79,8 @@ problem = Problem(
             "One thread per row is far too few to keep memory busy.",
         ),
         "warp_per_row/sectors_per_request": Question(
-            "In warp_per_row, lane n reads W[row, k + n]. How many sectors does this request touch, if it begins on one?",
+            "In warp_per_row, lane n reads W[row, k + n]. How many sectors does this request touch, if it begins on "
+            "one?",
             lambda: _sectors(lane * 2 for lane in range(32)),
             "sectors per request",
             "32 neighbours of 2 bytes are 64 bytes.",

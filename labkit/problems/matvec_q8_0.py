@@ -2,8 +2,8 @@
 
 W is uint8 [M, K / 32 * 34], rows of block_q8_0 (34 bytes: a float16 scale, 32 signed bytes), as they lie in the file.
 Q (int8 [M, K]) and D (float16 [M, K / 32]) are the same weights taken apart, as an engine may keep them once it has
-loaded the file: row m, block b has the scale D[m, b] and the quants Q[m, 32 b .. 32 b + 31]. A kernel reads either W, or
-Q and D. x is float32 [K]. `labkit.problems._q8` has the layouts byte by byte, and the bound on the error.
+loaded the file: row m, block b has the scale D[m, b] and the quants Q[m, 32 b .. 32 b + 31]. A kernel reads either W,
+or Q and D. x is float32 [K]. `labkit.problems._q8` has the layouts byte by byte, and the bound on the error.
 
 The reference rounds nothing. A kernel may round x to 8 bits, block by block (q8_1): the tolerance grants what that does
 to a sum of independent errors, and not more.
@@ -74,8 +74,8 @@ problem = Problem(
             "Four products each, added to a running int32.",
         ),
         "dp4a/alignment": Question(
-            "Blocks lie 34 bytes apart, the first on 16 bytes, and quants begin 2 bytes into each. Of 8 blocks in a row, "
-            "how many have their quants on a multiple of 4 bytes?",
+            "Blocks lie 34 bytes apart, the first on 16 bytes, and quants begin 2 bytes into each. Of 8 blocks in a "
+            "row, how many have their quants on a multiple of 4 bytes?",
             lambda: sum((34 * block + 2) % 4 == 0 for block in range(8)),
             "blocks",
             "2, 36, 70, 104, ...: every other one. A kernel must not rely on it.",

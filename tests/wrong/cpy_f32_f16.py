@@ -25,7 +25,8 @@ WRONG = [
         None,
         (
             ("#include <cuda_fp16.h>", "#include <cuda_fp16.h>\n#include <cuda_bf16.h>"),
-            ("__float2half(x[(t * H + h) * D + d])", "__float2half(__bfloat162float(__float2bfloat16(x[(t * H + h) * D + d])))"),
+            ("__float2half(x", "__float2half(__bfloat162float(__float2bfloat16(x"),
+            ("* D + d])", "* D + d])))"),
         ),
         "value",
         r"allowed 0\)",
@@ -49,7 +50,7 @@ WRONG = [
     Wrong(
         "halves of a piece swapped",
         "vectorized",
-        ("v[k, 0], v[k, 1], v[k, 2], v[k, 3], v[k, 4], v[k, 5], v[k, 6], v[k, 7]", "v[k, 4], v[k, 5], v[k, 6], v[k, 7], v[k, 0], v[k, 1], v[k, 2], v[k, 3]"),
+        ("                    v[k, j] = a[j]\n                    v[k, 4 + j] = b[j]", "                    v[k, j] = b[j]\n                    v[k, 4 + j] = a[j]"),
         ("pack(a[k], b[k])", "pack(b[k], a[k])"),
         "value",
         r"dst\[0, 0, 0\] got",

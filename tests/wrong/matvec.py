@@ -23,8 +23,11 @@ WRONG = [
         "float16 sum",
         "warp_per_row",
         (
-            ("from numba import cuda, float32", "from numba import cuda, float32\nfrom numba.cuda.types import float16"),
-            ("        total += float32(W[row, k]) * x[k]", "        total = float32(float16(total + float32(W[row, k]) * x[k]))"),
+            ("from numba import cuda", "from numba.cuda.types import float16\nfrom numba import cuda"),
+            (
+                "        total += float32(W[row, k]) * x[k]",
+                "        total = float32(float16(total + float32(W[row, k]) * x[k]))",
+            ),
         ),
         (
             (
@@ -63,17 +66,15 @@ WRONG = [
     Wrong(
         "warps leave before the barrier",
         "block_transpose",
-        ("    total = float32(0)\n    if row < M:", "    total = float32(0)\n    if row >= M:\n        return\n    if row < M:"),
-        ("    float sum = 0.0f;\n    if (row < M)", "    float sum = 0.0f;\n    if (row >= M)\n        return;\n    if (row < M)"),
+        ("    total = float32(0)\n    if", "    total = float32(0)\n    if row >= M:\n        return\n    if"),
+        ("    float sum = 0.0f;\n    if", "    float sum = 0.0f;\n    if (row >= M)\n        return;\n    if"),
         "barrier",
         r"reached by 3",
     ),
     Wrong(
         "both rows from one",
         "vectorized",
-        (
-            ("            u = lk.cuda.load8(W, begin + K + k)\n            a, b", "            u = lk.cuda.load8(W, begin + k)\n            a, b"),
-        ),
+        ("            u = lk.cuda.load8(W, begin + K + k)\n            a", "            u = lk.cuda.load8(W, begin + k)\n            a"),
         ("w[(size_t)r * pieces + p]", "w[p]"),
         "value",
         r"y\[1\] got",

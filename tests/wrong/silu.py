@@ -23,7 +23,7 @@ WRONG = [
         "half precision inside",
         "plain",
         (
-            ("from numba import cuda, float32", "from numba import cuda, float32\nfrom numba.cuda.types import float16"),
+            ("from numba import cuda", "from numba.cuda.types import float16\nfrom numba import cuda"),
             ("        dst[i] = x[i] /", "        dst[i] = float32(float16(x[i])) /"),
         ),
         (

@@ -1,7 +1,7 @@
 // cpy_f32_f16/plain: dst[h, t, d] = half(x[t, h, d]), one thread per number, in blocks of 256.
 //
-// The first rung, and llama.cpp's own: the numbers of dst are counted through, and divisions find the three indices, from
-// which the strides of either side make an address.
+// The first rung, and llama.cpp's own: the numbers of dst are counted through, and divisions find the three indices,
+// from which the strides of either side make an address.
 // Watch: load and store requests; a warp stores 64 bytes with each.
 //
 // launch cpy_plain<<<((T * H * D + 255) / 256), (256), 0>>>(dst, x, T, H, D)

@@ -1,7 +1,7 @@
 // ffn_glu/fused_glu: h[m] = silu(W1[m] . x) * (W3[m] . x), weights float16, all else float32; one launch.
 //
-// Against three_kernels: a warp goes along row m of W1 and row m of W3 together, reads x once for both, has both sums in
-// the end, and makes h[m] of them. Nothing in between goes to memory, and no launch waits for another.
+// Against three_kernels: a warp goes along row m of W1 and row m of W3 together, reads x once for both, has both sums
+// in the end, and makes h[m] of them. Nothing in between goes to memory, and no launch waits for another.
 // Watch: launches; load requests for x.
 //
 // launch ffn_fused_glu<<<((M + 7) / 8), (256), 0>>>(h, W1, W3, x, M, K)

@@ -1,7 +1,7 @@
 // ffn_glu/three_kernels: h[m] = silu(W1[m] . x) * (W3[m] . x), weights float16, all else float32; three launches.
 //
-// The first rung, and yalm's first: two matvecs, a warp per row, then a kernel for silu and the product. What the matvecs
-// find out goes to memory and comes back.
+// The first rung, and yalm's first: two matvecs, a warp per row, then a kernel for silu and the product. What the
+// matvecs find out goes to memory and comes back.
 // Watch: launches; bytes written and read between them.
 //
 // workspace gate float32 (M)

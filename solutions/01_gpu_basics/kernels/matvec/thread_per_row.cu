@@ -1,7 +1,7 @@
 // matvec/thread_per_row: y[m] = sum over k of W[m, k] * x[k], W float16, all else float32; one thread per row.
 //
-// The first rung, and yalm's: a thread goes along its row alone. The lanes of a warp read a whole row apart, and a model
-// has only thousands of rows where a GPU has places for hundreds of thousands of threads.
+// The first rung, and yalm's: a thread goes along its row alone. The lanes of a warp read a whole row apart, and a
+// model has only thousands of rows where a GPU has places for hundreds of thousands of threads.
 // Watch: sectors per load request; warps per multiprocessor.
 //
 // launch matvec_thread_per_row<<<((M + 255) / 256), (256), 0>>>(y, W, x, M, K)

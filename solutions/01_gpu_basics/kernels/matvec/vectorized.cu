@@ -1,7 +1,7 @@
 // matvec/vectorized: y[m] = sum over k of W[m, k] * x[k], W float16, all else float32; two rows per warp, 16 per block.
 //
-// Against block_transpose: a lane reads 8 weights at a time, 16 bytes, of two rows, and for both the same 8 numbers of x.
-// Smaller blocks wait less for their last warp. The loop is unrolled 4 times, and the launch bounds (256, 1) let the
+// Against block_transpose: a lane reads 8 weights at a time, 16 bytes, of two rows, and for both the same 8 numbers of
+// x. Smaller blocks wait less for their last warp. The loop is unrolled 4 times, and the launch bounds (256, 1) let the
 // compiler take the registers to have all of its loads on the way at once. Rows that do not start on 16 bytes go one
 // number at a time.
 // Watch: load requests; bytes on the way per lane.

@@ -1,8 +1,8 @@
 """matvec_q8_0/dp4a: y[m] = sum of d q[i] x[i] over the blocks of row m; x rounded to block_q8_1, W in block_q8_0.
 
-Against dequantize: x becomes 8-bit blocks too, once for all rows. Then one instruction, dp4a, multiplies 4 quants with 4
-quants and adds the products up exactly, in int32; a float32 multiplication follows only once per 8 quants. As llama.cpp
-does it: a lane takes 8 quants, 4 lanes a block, a warp 8 blocks at a time.
+Against dequantize: x becomes 8-bit blocks too, once for all rows. Then one instruction, dp4a, multiplies 4 quants with
+4 quants and adds the products up exactly, in int32; a float32 multiplication follows only once per 8 quants. As
+llama.cpp does it: a lane takes 8 quants, 4 lanes a block, a warp 8 blocks at a time.
 block_q8_0, 34 bytes: float16 d, 32 signed bytes. It starts on 2 bytes only, so that 4 quants come as two halves.
 block_q8_1, 36 bytes: float16 d, float16 sum of the numbers (other formats need it), 32 signed bytes.
 Watch: instructions per weight.

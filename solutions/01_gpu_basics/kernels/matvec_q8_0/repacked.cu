@@ -1,10 +1,10 @@
 // matvec_q8_0/repacked: y[m] = sum of D[m, b] Q[m, i] x[i], quants and scales apart; x rounded to 8 bits; two rows per
 // warp.
 //
-// Against dp4a: the quants of a row lie side by side in Q and start on 16 bytes, so that a lane reads 16 of them at once,
-// half a block; scales are in D. x is taken apart in the same way, its scales kept in float32, and serves two rows. The loop is
-// unrolled 4 times, and the launch bounds (128, 1) let the compiler take the registers to have all of its loads on the way
-// at once.
+// Against dp4a: the quants of a row lie side by side in Q and start on 16 bytes, so that a lane reads 16 of them at
+// once, half a block; scales are in D. x is taken apart in the same way, its scales kept in float32, and serves two
+// rows. The loop is unrolled 4 times, and the launch bounds (128, 1) let the compiler take the registers to have all of
+// its loads on the way at once.
 // Watch: load requests; bytes on the way per lane.
 //
 // workspace xq int8 (K)
@@ -28,7 +28,7 @@ __device__ int dot16(int4 a, int4 b)  // the exact sum of 16 products of quants
     return __dp4a(a.x, b.x, __dp4a(a.y, b.y, __dp4a(a.z, b.z, __dp4a(a.w, b.w, 0))));
 }
 
-// One thread per number; a warp has just one block of 32. K is a multiple of 32: a warp is there as a whole or not at all.
+// One thread per number, a warp per block of 32. K is a multiple of 32: a warp is there as a whole or not at all.
 extern "C" __global__ void quantize(signed char *xq, float *xd, const float *x, int K)
 {
     int k = blockIdx.x * blockDim.x + threadIdx.x;

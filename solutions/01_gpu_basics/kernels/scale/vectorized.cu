@@ -24,7 +24,8 @@ scale_vectorized(float *dst, const float *x, size_t N, float factor)
         for (int p = 0; p < PIECES; ++p)  // all loads first: none waits for another
             v[p] = from[p * THREADS + threadIdx.x];
         for (int p = 0; p < PIECES; ++p)
-            to[p * THREADS + threadIdx.x] = make_float4(factor * v[p].x, factor * v[p].y, factor * v[p].z, factor * v[p].w);
+            to[p * THREADS + threadIdx.x] =
+                make_float4(factor * v[p].x, factor * v[p].y, factor * v[p].z, factor * v[p].w);
         // END SOLUTION
     } else {
         for (size_t i = begin + threadIdx.x; i < N && i < begin + CHUNK; i += THREADS)
