@@ -74,8 +74,8 @@ def magnitude(W: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """float64 [M]: what errors are relative to, in units of float32's roundoff, where x may be rounded to 8 bits.
 
     Rounding x to q8_1 is part of the operation, so the bound must grant it. With d = max|x| / 127 in a block, each
-    number is off by up to d / 2, evenly spread: a variance of d^2 / 12, and of w^2 d^2 / 12 in the product. Rounding d to
-    float16 makes the block's part p of the sum off by up to 2^-11 p: a variance of (2^-11 p)^2 / 3. Variances of
+    number is off by up to d / 2, evenly spread: a variance of d^2 / 12, and of w^2 d^2 / 12 in the product. Rounding d
+    to float16 makes the block's part p of the sum off by up to 2^-11 p: a variance of (2^-11 p)^2 / 3. Variances of
     independent errors add up over a row. The tails of evenly spread errors are no heavier than a normal distribution's
     of the same variance, so that c = 8 standard deviations are passed in less than one of 10^13 sums. A worst case, all
     errors in one direction, would be larger by about the square root of K, and would let wrong kernels through.

@@ -50,7 +50,7 @@ WRONG = [
     Wrong(
         "halves of a piece swapped",
         "vectorized",
-        ("                    v[k, j] = a[j]\n                    v[k, 4 + j] = b[j]", "                    v[k, j] = b[j]\n                    v[k, 4 + j] = a[j]"),
+        (("v[k, j] = a[j]", "v[k, j] = b[j]"), ("v[k, 4 + j] = b[j]", "v[k, 4 + j] = a[j]")),
         ("pack(a[k], b[k])", "pack(b[k], a[k])"),
         "value",
         r"dst\[0, 0, 0\] got",

@@ -74,7 +74,7 @@ WRONG = [
     Wrong(
         "both rows from one",
         "vectorized",
-        ("            u = lk.cuda.load8(W, begin + K + k)\n            a", "            u = lk.cuda.load8(W, begin + k)\n            a"),
+        ("load8(W, begin + K + k)\n            a", "load8(W, begin + k)\n            a"),
         ("w[(size_t)r * pieces + p]", "w[p]"),
         "value",
         r"y\[1\] got",

@@ -25,7 +25,7 @@ WRONG = [
             ("b = x[row, p, 1]", "b = x[row, (p + P) // 2, (p + P) % 2]"),
         ),
         (
-            ("float a = x[i], b = x[i + 1];", "float a = x[(size_t)2 * row * P + p], b = x[(size_t)2 * row * P + p + P];"),
+            ("float a = x[i], b = x[i + 1];", "size_t r = (size_t)2 * row * P + p; float a = x[r], b = x[r + P];"),
         ),
         "value",
         r"dst\[0, 0, 0, 0\] got",
