@@ -253,7 +253,7 @@ def _reads(sms: int) -> tuple[Rate, ...]:
 def _fmas(sms: int) -> tuple[Rate, ...]:
     import torch
 
-    data, out = torch.randn(32, device="cuda"), torch.zeros(1, device="cuda")
+    data, out = torch.randn(32, device="cuda").clamp(-3, 3), torch.zeros(1, device="cuda")
     turns = 2048
     found = []
     for chains in CHAINS:
@@ -262,7 +262,7 @@ def _fmas(sms: int) -> tuple[Rate, ...]:
             grid, block = _config(sms, warps)
             threads = sms * warps * 32
             work = 2 * threads * turns * FMA_PER_TURN
-            times = _times(lambda k=kernel, g=grid, b=block: k[g, b](out, data, 0.9, turns))
+            times = _times(lambda k=kernel, g=grid, b=block: k[g, b](out, data, turns))
             found.append(Rate(warps, chains, 0, threads * chains, work, times))
     return tuple(found)
 
@@ -305,15 +305,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     found = find_recorded() if arguments.recorded else measure() if arguments.record else curves()
+    if arguments.record:
+        path = recorded.write("latency", "latency", found.to_dict(), arguments.record)
+        print(f"Recorded in {path}.", file=sys.stderr)
     if arguments.json:
         print(recorded.text({"machine": found.machine, "origin": found.origin, **found.to_dict()}), end="")
     else:
         print(found)
         for load in found.loads:
             print(f"{load.footprint:>12,} bytes {load.median_cycles:8.1f} cycles {load.median_ns:8.1f} ns")
-    if arguments.record:
-        path = recorded.write("latency", "latency", found.to_dict(), arguments.record)
-        print(f"Recorded in {path}.", file=sys.stderr)
     if arguments.html:
         from labkit import plots
 
