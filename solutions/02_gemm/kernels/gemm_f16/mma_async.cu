@@ -140,12 +140,12 @@ __device__ void multiply(float *C, const T *A, const T *B, int M, int N, int K)
     for (int step = 0; step < steps; ++step) {
         #pragma unroll
         for (int k = 0; k < BK; k += 16) {
-            if (k == BK - 16) {
-                start(step + STAGES - 1);  // into the stage of the step before, which is done since the last barrier
+            if (k == BK - 16)
                 arrive();
-            }
             if (k < BK - 16 || step + 1 < steps)
                 load((k / 16 + 1) % 2, step + (k + 16) / BK, (k + 16) % BK);
+            if (k == 0)
+                start(step + STAGES - 1);  // into the stage of the step before, which is done since the last barrier
             for (int i = 0; i < WM / 16; ++i)
                 for (int j = 0; j < WN / 8; ++j)
                     mma(c[i][j], a[k / 16 % 2][i], b[k / 16 % 2][j / 2][j % 2 * 2], b[k / 16 % 2][j / 2][j % 2 * 2 + 1]);

@@ -22,7 +22,7 @@ using T = __half;
 #define KIND "f16"
 #endif
 
-constexpr int BM = 128, BN = 256, BK = 32;  // tile of a block, and how much of K is staged at a time
+constexpr int BM = 128, BN = 256, BK = 64;  // tile of a block, and how much of K is staged at a time
 constexpr int WM = 64, WN = 64;             // tile of a warp
 constexpr int STAGES = 4;                   // tiles in shared memory: one is used, the others are on their way
 constexpr int THREADS = BM / WM * (BN / WN) * 32;
@@ -187,12 +187,12 @@ __device__ void multiply(float *C, const T *A, const T *B, int M, int N, int K)
             bool more = step + 1 < steps || tile + gridDim.x < tiles_m * tiles_n;
             #pragma unroll
             for (int k = 0; k < BK; k += 16) {
-                if (k == BK - 16) {
-                    start();  // into the stage of the step before, which is done since the last barrier
+                if (k == BK - 16)
                     arrive();
-                }
                 if (k < BK - 16 || more)
                     load((k / 16 + 1) % 2, k < BK - 16 ? s : next, (k + 16) % BK);
+                if (k == 0)
+                    start();  // into the stage of the step before, which is done since the last barrier
                 for (int i = 0; i < WM / 16; ++i)
                     for (int j = 0; j < WN / 8; ++j)
                         mma(c[i][j], a[k / 16 % 2][i], b[k / 16 % 2][j / 2][j % 2 * 2],

@@ -165,12 +165,12 @@ __device__ void multiply(int *C, const T *A, const T *B, int M, int N, int K)
             bool more = step + 1 < steps || tile + gridDim.x < tiles_m * tiles_n;
             #pragma unroll
             for (int k = 0; k < BK; k += 32) {
-                if (k == BK - 32) {
-                    start();  // into the stage of the step before, which is done since the last barrier
+                if (k == BK - 32)
                     arrive();
-                }
                 if (k < BK - 32 || more)
                     load((k / 32 + 1) % 2, k < BK - 32 ? s : next, (k + 32) % BK);
+                if (k == 0)
+                    start();  // into the stage of the step before, which is done since the last barrier
                 for (int i = 0; i < WM / 16; ++i)
                     for (int j = 0; j < WN / 8; ++j)
                         mma(c[i][j], a[k / 32 % 2][i], b[k / 32 % 2][j / 2][j % 2 * 2],
