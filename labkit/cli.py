@@ -79,8 +79,9 @@ def _parser() -> argparse.ArgumentParser:
         "shape", nargs="*", type=_dimension, metavar="DIM=SIZE", help="such as M=256 N=256 K=256"
     )
     profile.add_argument(
-        "--metrics", "--set", default="full", metavar="SET",
-        help="what ncu reads: full, quick, memory, compute, tensor, stalls, or source (counts per line)",
+        "--metrics", "--set", metavar="SET",
+        help="what ncu reads: full, quick (of whole programs by default), memory, compute, tensor, stalls, or source "
+        "(counts per line)",
     )  # fmt: skip
     profile.add_argument("--keep", type=Path, metavar="PATH", help="folder or file for Nsight Compute's report")
     profile.add_argument("--kernel", metavar="NAME", help="of a program: this kernel only, with its lines")
@@ -225,7 +226,7 @@ def _profile(arguments: argparse.Namespace) -> int:
         raise LabkitError("--kernel, --range, --launch-..., --sample and what follows -- are for programs (SCRIPT.py).")
     with _clean_stdout(arguments):
         keep = arguments.keep or True
-        result = _rung(arguments).profile(metrics=arguments.metrics, keep=keep, **dict(arguments.shape))
+        result = _rung(arguments).profile(metrics=arguments.metrics or "full", keep=keep, **dict(arguments.shape))
     if arguments.json:
         print(json.dumps(result.to_dict(), indent=2))
     else:

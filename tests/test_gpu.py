@@ -63,3 +63,93 @@ def test_timing_refuses_a_wrong_result(tmp_path):
     file.write_text(text.replace("k < K;", "k < K - 1;"))
     with pytest.raises(lk.LabkitError, match="is wrong at"):
         lk.problem("gemm")["coalesced"].load(file).time(M=512, N=512, K=512)
+
+
+# ---------------------------------------------------------------------------- Nsight Compute and torch's profiler
+
+SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
+AGREED = (
+    *(SECTORS.format(kind) for kind in ("ld", "st")),
+    *(f"l1tex__data_{what}_mem_shared_op_{kind}.sum" for what in ("pipe_lsu_wavefronts", "bank_conflicts_pipe_lsu")
+      for kind in ("ld", "st")),
+    "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
+)  # fmt: skip
+
+
+def by_line(profile):
+    """{line: {metric: count}} of what both ncu and the emulator say per line."""
+    found = {}
+    for counted in profile.line_counts:
+        kept = {name: counted[name] for name in AGREED if counted.get(name)}
+        if kept:
+            found[counted["line"]] = kept
+    return found
+
+
+@pytest.mark.parametrize("rung, language", [("naive", "numba"), ("smem_tile", "numba"), ("register_2d", "cuda")])
+def test_lines_measured_by_ncu_are_the_emulators(rung, language, tmp_path):
+    from labkit.profiling import profile_emulated
+
+    kernel = lk.problem("gemm")[rung, language].solution
+    shape = {"M": 128, "N": 128, "K": 64}
+    measured = kernel.profile(metrics="source", keep=tmp_path, **shape)
+    assert measured.origin == "measured", measured.notes
+    assert by_line(measured) == by_line(profile_emulated(**kernel.launches(shape)))
+    assert sum(line.get("smsp__pcsamp_sample_count", 0) for line in measured.line_counts) > 0
+    assert str(kernel.path.name) in str(lk.plots.source(measured)) or lk.plots.source(measured).rows
+    assert measured.report.startswith(str(tmp_path))
+
+
+USER = '''\
+import torch
+from numba import cuda
+
+import nvtx
+
+
+@cuda.jit
+def saxpy(y, x, a):
+    i = cuda.grid(1)
+    if i < y.shape[0]:
+        y[i] = a * x[i] + y[i]
+
+
+x, y = torch.ones(4096, device="cuda"), torch.zeros(4096, device="cuda")
+for k in range(3):
+    with nvtx.annotate(f"step {k}", domain="mine"):
+        saxpy[32, 128](y, x, 2.0)
+print(float((x * y).sum()))
+'''
+
+
+def test_a_program_under_ncu(tmp_path, capfd):
+    (tmp_path / "user.py").write_text(USER)
+    found = lk.profile_script(tmp_path / "user.py", keep=tmp_path)
+    assert "24576.0" in capfd.readouterr().out
+    assert found.origin == "measured", found.notes
+    kernels = [k["kernel"] for k in found.launches]
+    assert kernels.count("saxpy") == 3 and any("Mul" in k for k in kernels) and any("reduce" in k for k in kernels)
+    assert [k["ranges"] for k in found.launches if k["kernel"] == "saxpy"] == [(f"mine@step {k}",) for k in range(3)]
+    assert found["saxpy"]["gpu__time_duration.sum"] > found.first["saxpy"]["gpu__time_duration.sum"] > 0
+    one = lk.profile_script(
+        tmp_path / "user.py", kernel="saxpy", metrics="source", range="mine@step 1", keep=tmp_path / "one.ncu-rep"
+    )
+    assert [k["ranges"] for k in one.launches] == [("mine@step 1",)]
+    assert by_line(one["saxpy"]) == {11: {SECTORS.format("ld"): 1024, SECTORS.format("st"): 512}}
+    assert (tmp_path / "one.ncu-rep").exists()
+    with pytest.raises(lk.LabkitError, match="No launch fits .*; the program's kernels are .*saxpy"):
+        lk.profile_script(tmp_path / "user.py", kernel="sgemm")
+
+
+def test_a_trace_and_what_a_graph_saves(tmp_path):
+    from pathlib import Path
+
+    program = Path(__file__).with_name("small_kernels.py")
+    eager = lk.trace_script(program, ["--rounds", "1"], output=tmp_path / "eager")
+    graph = lk.trace_script(program, ["--rounds", "1", "--graph"], output=tmp_path / "graph")
+    inside = [[k for k in t.kernels if "rounds" in k.ranges and k.name == "increment"] for t in (eager, graph)]
+    assert [len(own) for own in inside] == [200, 200] and all(k.graph for k in inside[1])
+    spans = [own[-1].end - own[0].start for own in inside]
+    saved = sum(g.time for g in eager.gaps if g.cause == "launch" and "rounds" in g.before.ranges)
+    assert saved == pytest.approx(spans[0] - spans[1], rel=0.15)
+    assert Path(eager.json).exists()

@@ -150,7 +150,6 @@ def _run(order: Order) -> tuple[int, str | None]:
 def _emulated(order: Order, results: dict[str, Any]) -> Iterator[None]:
     from labkit.kernels import recorder
     from labkit.profiling import ranges
-    from labkit.profiling.torch_host import cuda_on_host
 
     log = Log(order)
 
@@ -161,8 +160,13 @@ def _emulated(order: Order, results: dict[str, Any]) -> Iterator[None]:
     ranges.watch()
     recorder.watch(Watching())
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(ImportError):
+
+        def keep_on_host() -> None:
+            from labkit.profiling.torch_host import cuda_on_host
+
             stack.enter_context(cuda_on_host())
+
+        ranges.when_imported("torch", keep_on_host)
         yield
     recorder.watch(None)
     results["launches"] = log.launches

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-import importlib
+import importlib.abc
+import importlib.util
 import sys
 import threading
 from collections.abc import Callable
@@ -37,10 +38,7 @@ def watch(opened: Callable[[str], Any] | None = None, closed: Callable[[Any], No
         return len(_stack())
 
     _watch_nvtx(push, pop)
-    if "torch" in sys.modules:
-        _watch_torch(push, pop)
-    else:
-        _when_imported("torch", lambda: _watch_torch(push, pop))
+    when_imported("torch", lambda: _watch_torch(push, pop))
 
 
 def _watch_nvtx(push: Callable, pop: Callable) -> None:
@@ -114,16 +112,17 @@ def _watch_torch(push: Callable, pop: Callable) -> None:
     record.__enter__, record.__exit__ = entered, left
 
 
-def _when_imported(name: str, then: Callable[[], None]) -> None:
-    """Call `then` once the module has been imported."""
-    import importlib.abc
-    import importlib.util
+def when_imported(name: str, then: Callable[[], None]) -> None:
+    """Call `then` once the module has been imported, now if it has been."""
+    if name in sys.modules:
+        then()
+        return
 
     class Finder(importlib.abc.MetaPathFinder):
         def find_spec(self, wanted: str, path: Any, target: Any = None) -> Any:
             if wanted != name:
                 return None
-            sys.meta_path.remove(self)
+            sys.meta_path.remove(self)  # those of other calls still see it
             spec = importlib.util.find_spec(name)
             if spec is not None and spec.loader is not None:
                 execute = spec.loader.exec_module

@@ -158,7 +158,7 @@ def profile_script(
     args: Sequence[str] = (),
     *,
     kernel: str | None = None,
-    metrics: str = "full",
+    metrics: str | None = None,
     range: str | None = None,  # noqa: A002
     launch_skip: int = 0,
     launch_count: int | None = None,
@@ -172,7 +172,8 @@ def profile_script(
     numba's and labkit's kernels; tensors for "cuda" stay on the CPU.
     kernel, range : only launches of the kernel of that name, in the nvtx range of that name (`domain@name`).
     launch_skip, launch_count : of those, leave out so many first, and profile so many at most.
-    metrics : a set of `labkit.profiling.metrics.SETS`, for ncu. sample : handed to the emulator, where it has that.
+    metrics : a set of `labkit.profiling.metrics.SETS`, for ncu, which runs each launch again for every few counters:
+    by default "full" where a kernel is named, else "quick". sample : handed to the emulator, where it has that.
     keep : as for `Rung.profile`. stdout : the file descriptor that takes what the program prints.
     Raises LabkitError where there is no such file, where no kernel was launched, or none that fits.
     """
@@ -181,6 +182,7 @@ def profile_script(
     script = str(path)
     if not Path(script).is_file():
         raise LabkitError(f"There is no file {script}; name the program to profile.")
+    metrics = metrics or ("full" if kernel else "quick")
     wanted = metric_set(metrics)
     if launch_skip < 0 or (launch_count is not None and launch_count < 1):
         raise LabkitError("launch_skip is 0 or more, and launch_count 1 or more.")

@@ -17,7 +17,7 @@ _MOVES = ("to", "cuda", "cpu")
 
 @contextlib.contextmanager
 def cuda_on_host() -> Iterator[None]:
-    """Inside, `device="cuda"` means the CPU. Imports torch, whose version must be able to do without a GPU."""
+    """Inside, and in this thread, `device="cuda"` means the CPU."""
     import torch
     from torch.overrides import TorchFunctionMode
 
