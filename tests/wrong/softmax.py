@@ -85,7 +85,7 @@ WRONG = [
         "does not wait for the row",
         "one_sweep",
         None,
-        ("            while (atomicAdd(&ready[row], 0) == 0) {}", "            ;"),
+        ("            while (atomicAdd(&ready[(ticket - lag) / chunks], 0) == 0) {}", "            ;"),
         "race|uninitialized",
         r"totals",
     ),

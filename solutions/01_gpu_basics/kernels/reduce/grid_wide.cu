@@ -46,7 +46,7 @@ reduce_grid_wide(float *y, const float *x, float *partial, int N)
     for (size_t i = (size_t)blockIdx.x * EACH + 4 * t; i < whole; i += (size_t)gridDim.x * EACH) {
         float4 v[PIECES];
         for (int k = 0; k < PIECES; ++k)
-            v[k] = __ldcs((const float4 *)(x + i) + k * BLOCK);  // read once: let the caches drop it first
+            v[k] = *((const float4 *)(x + i) + k * BLOCK);
         for (int k = 0; k < PIECES; ++k)
             value += (v[k].x + v[k].y) + (v[k].z + v[k].w);
     }

@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 8) reduce_vectorized(float *
     for (size_t i = (size_t)blockIdx.x * EACH + 4 * t; i < whole; i += (size_t)gridDim.x * EACH) {
         float4 v[PIECES];
         for (int k = 0; k < PIECES; ++k)
-            v[k] = __ldcs((const float4 *)(x + i) + k * BLOCK);  // read once: let the caches drop it first
+            v[k] = *((const float4 *)(x + i) + k * BLOCK);
         for (int k = 0; k < PIECES; ++k)
             value += (v[k].x + v[k].y) + (v[k].z + v[k].w);
     }

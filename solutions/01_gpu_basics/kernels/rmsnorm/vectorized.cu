@@ -1,8 +1,8 @@
 // rmsnorm/vectorized: y[r, c] = x[r, c] / sqrt(mean of x[r]^2 + eps) * w[c] in float32, each row read once.
 //
-// Against fused: a thread keeps its numbers of the row in registers, up to 4 pieces of 4, between the sum and the
-// product. The block grows with the row, to 1024 threads; of short rows it takes several, a group of warps for each.
-// A row that is too long for the registers is read twice.
+// Against fused: a thread keeps its numbers of the row in registers, 4 pieces of 4, between the sum and the product.
+// The block grows with the row, to 1024 threads; of short rows it takes several, a group of warps for each.
+// A row that is too long for the registers takes several turns, and all but the last are read twice.
 // Watch: global load sectors and requests fall; bytes in flight rise.
 //
 // launch rmsnorm_vectorized<<<((rows - 1) / TOGETHER + 1), (THREADS, TOGETHER), 0>>>(y, x, w, rows, cols, eps)
@@ -12,18 +12,18 @@
 
 constexpr int PIECES = 4;                           // of 4 numbers, kept by a thread
 
-// 4 numbers from p on, of which the first `left` exist, and 0 in place of the others. `once`: not to be kept in caches.
-__device__ __forceinline__ float4 load4(const float *p, int left, bool aligned, bool once)
+// 4 numbers from p on, of which the first `left` exist, and 0 in place of the others.
+__device__ __forceinline__ float4 load4(const float *p, int left, bool aligned)
 {
     if (aligned && left >= 4)
-        return once ? __ldcs((const float4 *)p) : *(const float4 *)p;
+        return *(const float4 *)p;
     return make_float4(left > 0 ? p[0] : 0.0f, left > 1 ? p[1] : 0.0f, left > 2 ? p[2] : 0.0f, left > 3 ? p[3] : 0.0f);
 }
 
 __device__ __forceinline__ void store4(float *p, float4 v, int left, bool aligned)
 {
     if (aligned && left >= 4) {
-        __stcs((float4 *)p, v);
+        *(float4 *)p = v;
         return;
     }
     if (left > 0) p[0] = v.x;
@@ -65,28 +65,31 @@ rmsnorm_vectorized(float *y, const float *x, const float *w, int rows, int cols,
     const float *from = x + (size_t)row * cols;
     float *to = y + (size_t)row * cols;
     bool aligned = cols % 4 == 0 && (size_t)x % 16 == 0 && (size_t)y % 16 == 0 && (size_t)w % 16 == 0;
-    int first = 4 * threadIdx.x, stride = 4 * blockDim.x;  // this thread's pieces of the row
+    int stride = 4 * blockDim.x, turn = PIECES * stride;  // numbers from one piece to the next; of all threads' pieces
+    int last = (cols - 1) / turn * turn;                  // where the last turn begins
     // BEGIN SOLUTION
+    float4 v[PIECES];
     float squares = 0.0f;
-    if (cols <= PIECES * stride) {
-        float4 v[PIECES];
-        for (int k = 0; k < PIECES; ++k)
-            v[k] = load4(from + first + k * stride, own - first - k * stride, aligned, true);
+    for (int base = 0;; base += turn) {
+        for (int k = 0; k < PIECES; ++k) {
+            int c = base + 4 * threadIdx.x + k * stride;
+            v[k] = load4(from + c, own - c, aligned);
+        }
         for (int k = 0; k < PIECES; ++k)
             squares += squares4(v[k]);
-        float scale = rsqrtf(row_sum(squares) / cols + eps);
-        for (int k = 0; k < PIECES; ++k) {
-            int c = first + k * stride;
-            store4(to + c, scaled(v[k], scale, load4(w + c, own - c, aligned, false)), own - c, aligned);
-        }
-        return;
+        if (base == last)
+            break;
     }
-    for (long long c = first; c < own; c += stride)
-        squares += squares4(load4(from + c, own - c, aligned, false));
     float scale = rsqrtf(row_sum(squares) / cols + eps);
-    for (long long c = first; c < own; c += stride) {
-        float4 v = load4(from + c, own - c, aligned, true);
-        store4(to + c, scaled(v, scale, load4(w + c, own - c, aligned, false)), own - c, aligned);
+    for (int base = last;; base -= turn) {  // backwards: the last turn is in registers still, the one before in caches
+        for (int k = 0; k < PIECES; ++k) {
+            int c = base + 4 * threadIdx.x + k * stride;
+            if (base != last)
+                v[k] = load4(from + c, own - c, aligned);
+            store4(to + c, scaled(v[k], scale, load4(w + c, own - c, aligned)), own - c, aligned);
+        }
+        if (base == 0)
+            break;
     }
     // END SOLUTION
 }

@@ -1,8 +1,8 @@
 """rmsnorm/vectorized: y[r, c] = x[r, c] / sqrt(mean of x[r]^2 + eps) * w[c] in float32, each row read once.
 
-Against fused: a thread keeps its numbers of the row in registers, up to 4 pieces of 4, between the sum and the
-product. The block grows with the row, to 1024 threads; of short rows it takes several, a group of warps for each.
-A row that is too long for the registers is read twice.
+Against fused: a thread keeps its numbers of the row in registers, 4 pieces of 4, between the sum and the product.
+The block grows with the row, to 1024 threads; of short rows it takes several, a group of warps for each.
+A row that is too long for the registers takes several turns, and all but the last are read twice.
 Watch: global load sectors and requests fall; bytes in flight rise.
 
 x and y come as flat arrays, for numba has no 16-byte access: lk.cuda.load4 and store4 are one each.
@@ -69,19 +69,28 @@ def rmsnorm_vectorized(y, x, w, rows, cols, eps, aligned):
     own = cols if row < rows else 0  # numbers in this row; the last block may have rows too many, which wait along
     first = 4 * cuda.threadIdx.x
     stride = 4 * cuda.blockDim.x  # between this thread's pieces of the row
+    turn = PIECES * stride
+    turns = (cols + turn - 1) // turn
+    v = cuda.local.array(KEPT, float32)  # this thread's numbers of a turn
     squares = float32(0)
     ### BEGIN SOLUTION
-    if cols <= PIECES * stride:
-        v = cuda.local.array(KEPT, float32)
+    for n in range(turns):
         for k in range(PIECES):
-            c = first + k * stride
+            c = n * turn + first + k * stride
             p = load_row4(x, row * cols + c, own - c, aligned)
             for i in range(4):
                 v[4 * k + i] = p[i]
                 squares += p[i] * p[i]
-        scale = float32(1) / math.sqrt(row_sum(squares, slots) / float32(cols) + float32(eps))
+    scale = float32(1) / math.sqrt(row_sum(squares, slots) / float32(cols) + float32(eps))
+    n = turns
+    while n > 0:  # backwards: the last turn is in registers still, the one before in caches
+        n -= 1
         for k in range(PIECES):
-            c = first + k * stride
+            c = n * turn + first + k * stride
+            if n < turns - 1:
+                p = load_row4(x, row * cols + c, own - c, aligned)
+                for i in range(4):
+                    v[4 * k + i] = p[i]
             f = load_row4(w, c, own - c, aligned)
             p = (
                 v[4 * k] * scale * f[0],
@@ -90,16 +99,6 @@ def rmsnorm_vectorized(y, x, w, rows, cols, eps, aligned):
                 v[4 * k + 3] * scale * f[3],
             )
             store_row4(y, row * cols + c, p, own - c, aligned)
-        return
-    for c in range(first, own, stride):
-        p = load_row4(x, row * cols + c, own - c, aligned)
-        squares += (p[0] * p[0] + p[1] * p[1]) + (p[2] * p[2] + p[3] * p[3])
-    scale = float32(1) / math.sqrt(row_sum(squares, slots) / float32(cols) + float32(eps))
-    for c in range(first, own, stride):
-        p = load_row4(x, row * cols + c, own - c, aligned)
-        f = load_row4(w, c, own - c, aligned)
-        p = (p[0] * scale * f[0], p[1] * scale * f[1], p[2] * scale * f[2], p[3] * scale * f[3])
-        store_row4(y, row * cols + c, p, own - c, aligned)
     ### END SOLUTION
 
 

@@ -50,14 +50,14 @@ __device__ __forceinline__ float4 load4(const float *p, int left, bool aligned)
 {
     float none = -__int_as_float(0x7f800000);
     if (aligned && left >= 4)
-        return __ldcs((const float4 *)p);
+        return *(const float4 *)p;
     return make_float4(left > 0 ? p[0] : none, left > 1 ? p[1] : none, left > 2 ? p[2] : none, left > 3 ? p[3] : none);
 }
 
 __device__ __forceinline__ void store4(float *p, float4 v, int left, bool aligned)
 {
     if (aligned && left >= 4) {
-        __stcs((float4 *)p, v);
+        *(float4 *)p = v;
         return;
     }
     if (left > 0) p[0] = v.x;

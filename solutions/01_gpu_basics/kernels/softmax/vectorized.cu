@@ -1,9 +1,9 @@
 // softmax/vectorized: y[r, c] = exp(x[r, c] - max) / sum in float32, each row read once.
 //
-// Against online: a thread keeps its numbers of the row in registers, up to 4 pieces of 4, from the first use to the
-// last. The block grows with the row, to 1024 threads; of short rows it takes several, a group of warps for each.
-// A row that is too long for the registers is read twice, as in online.
-// Watch: global load sectors and requests fall; every number takes one exponential.
+// Against online: a thread keeps its numbers of the row in registers, 4 pieces of 4, from the first use to the last.
+// The block grows with the row, to 1024 threads; of short rows it takes several, a group of warps for each.
+// A row that is too long for the registers takes several turns, and all but the last are read twice.
+// Watch: global load sectors and requests fall.
 //
 // launch softmax_vectorized<<<((rows - 1) / TOGETHER + 1), (THREADS, TOGETHER), 0>>>(y, x, rows, cols)
 
@@ -18,14 +18,14 @@ __device__ __forceinline__ float4 load4(const float *p, int left, bool aligned)
 {
     float none = -__int_as_float(0x7f800000);
     if (aligned && left >= 4)
-        return __ldcs((const float4 *)p);
+        return *(const float4 *)p;
     return make_float4(left > 0 ? p[0] : none, left > 1 ? p[1] : none, left > 2 ? p[2] : none, left > 3 ? p[3] : none);
 }
 
 __device__ __forceinline__ void store4(float *p, float4 v, int left, bool aligned)
 {
     if (aligned && left >= 4) {
-        __stcs((float4 *)p, v);
+        *(float4 *)p = v;
         return;
     }
     if (left > 0) p[0] = v.x;
@@ -72,34 +72,36 @@ softmax_vectorized(float *y, const float *x, int rows, int cols)
     const float *from = x + (size_t)row * cols;
     float *to = y + (size_t)row * cols;
     bool aligned = cols % 4 == 0 && (size_t)x % 16 == 0 && (size_t)y % 16 == 0;
-    int first = 4 * threadIdx.x, stride = 4 * blockDim.x;  // this thread's pieces of the row
+    int stride = 4 * blockDim.x, turn = PIECES * stride;  // numbers from one piece to the next; of all threads' pieces
+    int last = (cols - 1) / turn * turn;                  // where the last turn begins
     // BEGIN SOLUTION
-    float m = LOWEST, s = 0.0f;
-    if (cols <= PIECES * stride) {
-        float4 v[PIECES];
-        for (int k = 0; k < PIECES; ++k)
-            v[k] = load4(from + first + k * stride, own - first - k * stride, aligned);
+    float4 v[PIECES];
+    float m = LOWEST, s = 0.0f;  // this thread's pair of largest and sum, as in online
+    for (int base = 0;; base += turn) {
+        for (int k = 0; k < PIECES; ++k) {
+            int c = base + 4 * threadIdx.x + k * stride;
+            v[k] = load4(from + c, own - c, aligned);
+        }
+        float before = m;
         for (int k = 0; k < PIECES; ++k)
             m = fmaxf(m, max4(v[k]));
-        m = over_row(m, LOWEST, larger);
-        for (int k = 0; k < PIECES; ++k) {
-            v[k] = exp4(v[k], m);
-            s += sum4(v[k]);
-        }
-        float factor = 1.0f / over_row(s, 0.0f, add);
+        s *= __expf(before - m);
         for (int k = 0; k < PIECES; ++k)
-            store4(to + first + k * stride, times(v[k], factor), own - first - k * stride, aligned);
-        return;
-    }
-    for (long long c = first; c < own; c += stride) {  // a pair of largest and sum per thread, as in online
-        float4 v = load4(from + c, own - c, aligned);
-        float before = m;
-        m = fmaxf(m, max4(v));
-        s = s * __expf(before - m) + sum4(exp4(v, m));
+            s += sum4(exp4(v[k], m));
+        if (base == last)
+            break;
     }
     float largest = over_row(m, LOWEST, larger);
     float factor = 1.0f / over_row(s * __expf(m - largest), 0.0f, add);
-    for (long long c = first; c < own; c += stride)
-        store4(to + c, times(exp4(load4(from + c, own - c, aligned), largest), factor), own - c, aligned);
+    for (int base = last;; base -= turn) {  // backwards: the last turn is in registers still, the one before in caches
+        for (int k = 0; k < PIECES; ++k) {
+            int c = base + 4 * threadIdx.x + k * stride;
+            if (base != last)
+                v[k] = load4(from + c, own - c, aligned);
+            store4(to + c, times(exp4(v[k], largest), factor), own - c, aligned);
+        }
+        if (base == 0)
+            break;
+    }
     // END SOLUTION
 }

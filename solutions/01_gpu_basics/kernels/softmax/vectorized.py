@@ -1,9 +1,9 @@
 """softmax/vectorized: y[r, c] = exp(x[r, c] - max) / sum in float32, each row read once.
 
-Against online: a thread keeps its numbers of the row in registers, up to 4 pieces of 4, from the first use to the
-last. The block grows with the row, to 1024 threads; of short rows it takes several, a group of warps for each.
-A row that is too long for the registers is read twice, as in online.
-Watch: global load sectors and requests fall; every number takes one exponential.
+Against online: a thread keeps its numbers of the row in registers, 4 pieces of 4, from the first use to the last.
+The block grows with the row, to 1024 threads; of short rows it takes several, a group of warps for each.
+A row that is too long for the registers takes several turns, and all but the last are read twice.
+Watch: global load sectors and requests fall.
 
 x and y come as flat arrays, for numba has no 16-byte access: lk.cuda.load4 and store4 are one each.
 """
@@ -89,44 +89,41 @@ def softmax_vectorized(y, x, rows, cols, aligned):
     own = cols if row < rows else 0  # numbers in this row; the last block may have rows too many, which wait along
     first = 4 * cuda.threadIdx.x
     stride = 4 * cuda.blockDim.x  # between this thread's pieces of the row
+    turn = PIECES * stride
+    turns = (cols + turn - 1) // turn
+    v = cuda.local.array(KEPT, float32)  # this thread's numbers of a turn
     m = LOWEST
     s = float32(0)
     ### BEGIN SOLUTION
-    if cols <= PIECES * stride:
-        v = cuda.local.array(KEPT, float32)
-        for k in range(PIECES):
-            c = first + k * stride
-            piece = load_row4(x, row * cols + c, own - c, aligned)
-            for i in range(4):
-                v[4 * k + i] = piece[i]
-                m = max(m, piece[i])
-        m = row_max(m, of_max)
-        for k in range(KEPT):
-            v[k] = math.exp(v[k] - m)
-            s += v[k]
-        factor = float32(1) / row_sum(s, of_sum)
-        for k in range(PIECES):
-            c = first + k * stride
-            piece = (v[4 * k] * factor, v[4 * k + 1] * factor, v[4 * k + 2] * factor, v[4 * k + 3] * factor)
-            store_row4(y, row * cols + c, piece, own - c, aligned)
-        return
-    for c in range(first, own, stride):  # a pair of largest and sum per thread, as in online
-        p = load_row4(x, row * cols + c, own - c, aligned)
+    for n in range(turns):  # a pair of largest and sum per thread, as in online
         before = m
-        m = max(m, max(max(p[0], p[1]), max(p[2], p[3])))
+        for k in range(PIECES):
+            c = n * turn + first + k * stride
+            p = load_row4(x, row * cols + c, own - c, aligned)
+            for i in range(4):
+                v[4 * k + i] = p[i]
+                m = max(m, p[i])
         s *= math.exp(before - m)
-        s += math.exp(p[0] - m) + math.exp(p[1] - m) + math.exp(p[2] - m) + math.exp(p[3] - m)
+        for k in range(KEPT):
+            s += math.exp(v[k] - m)
     largest = row_max(m, of_max)
     factor = float32(1) / row_sum(s * math.exp(m - largest), of_sum)
-    for c in range(first, own, stride):
-        p = load_row4(x, row * cols + c, own - c, aligned)
-        piece = (
-            math.exp(p[0] - largest) * factor,
-            math.exp(p[1] - largest) * factor,
-            math.exp(p[2] - largest) * factor,
-            math.exp(p[3] - largest) * factor,
-        )
-        store_row4(y, row * cols + c, piece, own - c, aligned)
+    n = turns
+    while n > 0:  # backwards: the last turn is in registers still, the one before in caches
+        n -= 1
+        for k in range(PIECES):
+            c = n * turn + first + k * stride
+            if n < turns - 1:
+                p = load_row4(x, row * cols + c, own - c, aligned)
+                for i in range(4):
+                    v[4 * k + i] = p[i]
+            p = (
+                math.exp(v[4 * k] - largest) * factor,
+                math.exp(v[4 * k + 1] - largest) * factor,
+                math.exp(v[4 * k + 2] - largest) * factor,
+                math.exp(v[4 * k + 3] - largest) * factor,
+            )
+            store_row4(y, row * cols + c, p, own - c, aligned)
     ### END SOLUTION
 
 
