@@ -22,6 +22,7 @@ COLUMNS = {
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum": "load bank conflicts",
     "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum": "store bank conflicts",
     "smsp__sass_branch_targets_threads_divergent.sum": "divergent branches",
+    "smsp__pcsamp_sample_count": "samples",  # of warps that stood at this line, by ncu
 }
 
 
@@ -81,7 +82,7 @@ def source(profile: Profile) -> Listing:
     """
     counted = [line for line in profile.line_counts if line["file"] and line["line"]]
     if not counted:
-        raise LabkitError("There are no counts per source line here; profile on the emulator, which has them.")
+        raise LabkitError("There are no counts per source line here; profile on the emulator, or with metrics=\"source\".")
     file = counted[0]["file"]
     here = {line["line"]: line for line in counted if line["file"] == file}
     text = [line.rstrip("\n") for line in linecache.getlines(file)]
