@@ -1,4 +1,4 @@
-"""pip install --no-build-isolation ./solutions/extension: labkit_ops as a package, built once and not at first import."""
+"""pip install --no-build-isolation ./solutions/extension: labkit_ops as a package, built once, not at first import."""
 
 import os
 import sys
