@@ -71,7 +71,7 @@ class Ladder:
         from labkit.models.bound import bound
 
         p = self.problem
-        shape = p.profile_shape
+        shape = p.dims_of(p.profile_shape)
         large = ", ".join(f"{name} = {value}" for name, value in p.bench_shape.items())
         dims = ", ".join(f"{name} = {value}" for name, value in shape.items())
         cell = "<td style='text-align:left'>"
@@ -81,7 +81,7 @@ class Ladder:
         )
         return (
             f"<p><b>{p.name}</b>: <code>{html.escape(p.formula)}</code>. At {dims}: {p.flops(shape):,} FLOP, "
-            f"{p.bytes(shape):,} bytes at least, {p.flops(shape) / p.bytes(shape):.1f} FLOP per byte at most. "
+            f"{p.bytes(shape):,} bytes at least, {p.flops(shape) / p.bytes(shape):.2g} FLOP per byte at most. "
             f"At {large}: {html.escape(repr(bound(p, p.bench_shape)))}.</p>"
             f"<table><thead><tr><th>rung</th><th>what changes</th><th>what to watch</th></tr></thead>{rows}</table>"
         )
@@ -192,15 +192,21 @@ class Rung:
             return CheckResult(self.label, (Failure("error", {}, str(error)),), (), 0.0)
         return check(self.problem, kernel, self.label, seed=seed, shapes=shapes)
 
-    def profile(self, *, metrics: str = "full", keep: bool | str | Path = True, **shape: int) -> Profile:
+    def profile(
+        self, *, metrics: str = "full", keep: bool | str | Path = True, sample: int | None = None, **shape: int
+    ) -> Profile:
         """Counters of one run at `shape` (the problem's profile shape if none is given).
 
         metrics: the set that ncu reads: "full", "quick", "memory", "compute", "tensor", "stalls" or "source" (with
         counts per line). keep: whether ncu's report stays, or a folder or file for it; `.report` is its path.
         By Nsight Compute where it may run, else by the emulator; `.origin` tells which.
+        sample: run only so many blocks of each launch on the emulator, and scale the counts up: a labelled estimate.
         """
+        from labkit.profiling.emulated import profile_emulated
         from labkit.profiling.measured import profile
 
+        if sample is not None:
+            return profile_emulated(**self.launches(shape), sample=sample)
         return profile(**self.launches(shape), metrics=metrics, keep=keep)
 
     def recorded(self, **shape: int) -> Profile:
