@@ -105,3 +105,26 @@ def test_compulsory_bytes_follow_dtypes_and_packed_rows():
 
 def test_profile_passes_options(rung):
     assert rung(SOURCE).profile(R=2, K=32, negate=1).shape == {"R": 2, "K": 32, "negate": 1}
+
+
+def test_a_rung_may_have_its_own_dtypes():
+    precision = lk.problem("precision")
+    full, half = precision["fp32"].problem, precision["fp16"].problem
+    assert (full.bytes({"N": 10}), half.bytes({"N": 10})) == (80, 40)
+    assert half.make_inputs({"N": 3})["x"].dtype == half.make_outputs({"N": 3})["y"].dtype == torch.float16
+    assert precision.bytes({"N": 10}) == 80
+
+
+def test_recorded_times_of_rivals():
+    fusion = lk.problem("fusion")
+    compiled = fusion.rival("compiled")
+    assert compiled.label == "fusion/compiled" and compiled.origin == "recorded" and not compiled.baseline_ms
+    with pytest.raises(lk.LabkitError, match="No rival of fusion is called 'compile'; did you mean compiled"):
+        fusion.rival("compile")
+
+
+def test_a_bench_shows_what_pytorch_has_no_operator_for():
+    from labkit.bench import show_recorded
+
+    table = show_recorded("divergence").table
+    assert len(table) and table["of PyTorch"].isna().all()

@@ -82,22 +82,22 @@ problem = Problem(
     bench_shape={"N": 1 << 22},
     questions={
         "lecture/passes": Question(
-            "In the lecture's warp, some lanes run `A; B` and the others `X; Y; Z`. Count these five as one "
+            "In the lecture's warp, some lanes run A; B and the others X; Y; Z. Count these five as one "
             "instruction each. How many does the warp execute?",
             lambda: 2 + 3,
             "instructions",
             "First one side with the other lanes idle, then the other way round.",
         ),
         "branch/loop_efficiency": Question(
-            "A warp's 32 lanes run loops of 1 + k * k // 4 rounds, k = 0 ... 31, in any order. The warp is busy until "
-            "the longest is done. What fraction of its lanes is active in a round, on average?",
+            "A warp's 32 lanes run loops of 1 + k * k // 4 rounds, for k = 0 ... 31, in any order. The warp is busy "
+            "until the longest is done. What fraction of its lanes is active in a round, on average?",
             lambda: sum(_LENGTHS) / (32 * max(_LENGTHS)),
             "",
             "All rounds of all lanes, divided by 32 times the most that any lane has.",
         ),
         "sorted/rounds_ratio": Question(
-            "Sort such items by their lengths and give each warp 32 neighbours, all of one length. How many times fewer "
-            "rounds do the warps execute, all together?",
+            "Sort such items by their lengths and give each warp 32 neighbours, all of one length. How many times "
+            "fewer rounds do the warps execute, all together?",
             lambda: 32 * max(_LENGTHS) / sum(_LENGTHS),
             "times",
             "32 unsorted warps take 32 times the longest; sorted, one warp takes each of the 32 lengths.",

@@ -9,7 +9,7 @@
 # %% [markdown]
 # # Divergence and precision
 #
-# Two lessons about numbers that no address map shows. The first: a warp has 32 lanes and **one**
+# Two lessons that no map of addresses shows. The first: a warp has 32 lanes and **one**
 # instruction at a time. When lanes disagree about what comes next, some of them wait. The second: a
 # number takes as many bytes as you give it, and where memory is the bottleneck, half the bytes is
 # twice the speed, if you know where not to save.
@@ -81,8 +81,8 @@ masks = {moment.mask for moment in steps}
 assert 0x0000FFFF in masks and 0xFFFF0000 in masks
 
 # %% [markdown]
-# The profiler has one number for this, threads per instruction: 32 when every instruction runs in
-# all lanes.
+# The profiler has one number for this, the active lanes per instruction, which Nsight Compute calls threads per
+# instruction: 32 when every instruction runs in all lanes.
 
 # %%
 THREADS = "smsp__thread_inst_executed_per_inst_executed.ratio"
@@ -132,9 +132,9 @@ divergence = lk.problem("divergence")
 divergence
 
 # %%
-inputs = divergence.make_inputs({"N": 32})
-print("kind  ", *inputs["kind"].tolist())
-print("rounds", *inputs["rounds"].tolist())
+inputs = divergence.make_inputs({"N": 1024})
+print("kind  ", *(f"{kind:3}" for kind in inputs["kind"][:16].tolist()), "...")
+print("rounds", *(f"{rounds:3}" for rounds in inputs["rounds"][:16].tolist()), "...")
 
 # %% [markdown]
 # ### Rung 1: branch
@@ -166,7 +166,9 @@ branch.check()
 # </details></details>
 
 # %% question="divergence/branch/loop_efficiency" points=2
-predicted_efficiency = lk.answer("divergence/branch/loop_efficiency", sum(1 + k * k // 4 for k in range(32)) / (32 * 241))
+predicted_efficiency = lk.answer(
+    "divergence/branch/loop_efficiency", sum(1 + k * k // 4 for k in range(32)) / (32 * 241)
+)
 predicted_efficiency
 
 # %% [markdown]
@@ -327,7 +329,8 @@ assert 1.5 < p_select[INSTRUCTIONS] / p_sorted[INSTRUCTIONS] < predicted_ratio.v
 # %%
 times = [rung.time() for rung in divergence]
 for timing in times:
-    print(f"{timing.label:40} {timing.median_ms:7.3f} ms, {times[0].median_ms / timing.median_ms:.2f} times as fast as branch; {timing.origin}")
+    faster = times[0].median_ms / timing.median_ms
+    print(f"{timing.label:30} {timing.median_ms:.3f} ms, {faster:.2f} times as fast as branch; {timing.origin}")
 
 # %%
 lk.plots.bars({timing.label.split("/")[1].split()[0]: timing.median_ms for timing in times},
@@ -373,7 +376,8 @@ for rung in ("branch", "select", "sorted"):
 # nearly what the branch did.
 
 # %% solved_only=true
-ms = {(r, lang): divergence[r, lang].time().median_ms for r in ("branch", "select", "sorted") for lang in ("numba", "cuda")}
+ms = {(rung.step.name, language): divergence[rung.step.name, language].time().median_ms
+      for rung in divergence for language in ("numba", "cuda")}
 assert ms["branch", "numba"] / ms["select", "numba"] > 1.4 > 1.2 > ms["branch", "cuda"] / ms["select", "cuda"] > 1
 assert ms["select", "cuda"] / ms["sorted", "cuda"] > 1.5
 

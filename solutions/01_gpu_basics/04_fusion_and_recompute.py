@@ -161,8 +161,8 @@ for name, ms in milliseconds.items():
 print(f"The least that the copy ceiling allows for two vectors: {t.bound.bytes_ms:.3f} ms")
 
 # %% [markdown]
-# The ratio that you predicted from the bytes is not there yet. Our five kernels are slower than PyTorch's, and our fused
-# kernel is faster than five, but slower than the compiler's. All of them move the right number of vectors. So
+# The ratio that you predicted from the bytes is not there yet. Our five kernels are slower than PyTorch's, and our
+# fused kernel is faster than five, but slower than the compiler's. All of them move the right number of vectors. So
 # something else takes the time.
 
 # %% solved_only=true
@@ -200,9 +200,9 @@ print(f"budget: {budget(t, 8):.0f} instructions per number on the {t.machine}")
 print(f"fused:  {spent('fusion/fused'):.0f} (recorded)")
 
 # %% [markdown]
-# Over budget. Sine and cosine are not single instructions: each first finds out in which quarter of the circle the angle
-# lies, and both do that for themselves. One function that returns both, `sincosf`, does it once. And 16-byte
-# accesses, four numbers per thread, save the instructions that find an address, ask for the number and test the bounds.
+# Over budget. Sine and cosine are not single instructions: each first finds out in which quarter of the circle the
+# angle lies, and both do that for themselves. One function that returns both, `sincosf`, does it once. And 16-byte
+# accesses, four numbers per thread, save instructions that find an address, ask for the number and test the bounds.
 
 # %% kernel="fusion/vectorized" given=true
 
@@ -217,7 +217,8 @@ for name, p in {"fused": p_fused, "vectorized": p_vectorized}.items():
 
 # %%
 t = times["vectorized"]
-print(f"{t.median_ms:.3f} ms: {t.bound.ms / t.median_ms:.0%} of the copy ceiling, {t.ratio:.2f} times as fast as eager, "
+print(f"{t.median_ms:.3f} ms: {t.bound.ms / t.median_ms:.0%} of the copy ceiling, "
+      f"{t.ratio:.2f} times as fast as eager, "
       f"{compiled.median_ms / t.median_ms:.2f} times as fast as torch.compile")
 
 # %% solved_only=true
@@ -377,8 +378,7 @@ store.check()
 # ### Rung 3: recompute
 #
 # Now the trick. Storing $s_1$ and $s_2$ and fetching them again takes four rides. What does it take to have
-# them without? Three sigmoids of a number that is loaded anyway, *if* backward starts from $x$. So store
-# nothing, and compute them again.
+# them without? One ride of $x$, and some arithmetic. So store nothing, and compute them again.
 #
 # ### Predict
 
@@ -502,7 +502,8 @@ assert fast.median_ms < recompute.rival("compiled").median_ms < milliseconds["st
 # recompute, under the name of *gradient checkpointing*; here the reason is speed.
 
 # %%
-print(f"s1 and s2 of {fast.shape['N']:,} numbers: {2 * 4 * fast.shape['N'] / 2**20:.0f} MiB, kept from forward to backward")
+kept = 2 * 4 * fast.shape["N"]
+print(f"s1 and s2 of {fast.shape['N']:,} numbers: {kept / 2**20:.0f} MiB, kept from forward to backward")
 
 # %% [markdown]
 # ### Explain

@@ -2,12 +2,14 @@
 
 from wrong import Wrong
 
+FLOAT16 = ("from numba import cuda, float32", "from numba import cuda, float32\nfrom numba.cuda.types import float16")
+
 WRONG = [
     Wrong(
         "float16 accumulators",
         "scalar",
         (
-            ("from numba import cuda, float32", "from numba import cuda, float32\nfrom numba.cuda.types import float16"),
+            FLOAT16,
             ("            total += float32(x[r, k])", "            total = float32(float16(total + float32(x[r, k])))"),
         ),
         ("total += __half2float(row[k])", "total = __half2float(__hadd(__float2half(total), row[k]))"),

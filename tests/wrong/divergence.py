@@ -2,7 +2,6 @@
 
 from wrong import Wrong
 
-
 WRONG = [
     Wrong(
         "one round too many",

@@ -2,12 +2,14 @@
 
 from wrong import Wrong
 
+FLOAT16 = ("from numba import cuda, float32", "from numba import cuda, float32\nfrom numba.cuda.types import float16")
+
 WRONG = [
     Wrong(
         "float16 inside float32",
         "fp32",
         (
-            ("from numba import cuda, float32", "from numba import cuda, float32\nfrom numba.cuda.types import float16"),
+            FLOAT16,
             ("max(x[i], float32(0))", "max(float32(float16(x[i])), float32(0))"),
         ),
         (
@@ -53,7 +55,7 @@ WRONG = [
         "pairs begin at odd places",
         "half2",
         None,
-        ("int i = 2 * (blockIdx.x * blockDim.x + threadIdx.x)", "int i = 2 * (blockIdx.x * blockDim.x + threadIdx.x) + 1"),
+        ("blockDim.x + threadIdx.x);", "blockDim.x + threadIdx.x) + 1;"),
         "misaligned",
         r"multiple of 4|4 bytes|align",
     ),

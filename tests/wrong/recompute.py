@@ -2,6 +2,8 @@
 
 from wrong import Wrong
 
+FLOAT16 = ("from numba import cuda, float32", "from numba import cuda, float32\nfrom numba.cuda.types import float16")
+
 WRONG = [
     Wrong(
         "the slope of the wrong sigmoid",
@@ -23,7 +25,7 @@ WRONG = [
         "activations kept in float16",
         "store",
         (
-            ("from numba import cuda, float32", "from numba import cuda, float32\nfrom numba.cuda.types import float16"),
+            FLOAT16,
             ("s1[i] = a", "s1[i] = float32(float16(a))"),
         ),
         (
