@@ -12,9 +12,9 @@ from labkit.problems.problem import Problem, Question, Step, Tensor
 
 LAB = "01_gpu_basics"
 PLAIN = Step("plain", "one thread per number, as in llama.cpp", "sectors per request; instructions per number")
-VECTORIZED = Step("vectorized", "16 bytes per access, several on the way at once", "load requests; bytes in flight")
+VECTORIZED = Step("vectorized", "16 bytes per access", "load requests; bytes in flight")
 
-FLAT = {  # of operators on N numbers in a row: 4099 fills one block of the vectorized rung and begins another
+FLAT = {  # of operators on N numbers in a row
     "dims": ("N",),
     "inputs": {"x": Tensor(("N",))},
     "outputs": {"dst": Tensor(("N",))},

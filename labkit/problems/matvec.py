@@ -6,6 +6,7 @@ least 1.
 
 from __future__ import annotations
 
+from labkit.models import decode
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 _SMALL = {"M": 64, "K": 512}
@@ -63,6 +64,13 @@ problem = Problem(
             lambda: 2 / 2,
             "FLOP/byte",
             "A multiplication and an addition for each weight of 2 bytes.",
+        ),
+        "tokens_per_second": Question(
+            "yalm counts 15,020,875,776 bytes per token for Mistral-7B in float16 with a context of 4096. How many "
+            "tokens per second does an RTX 4090 generate at most, with 1008 GB/s?",
+            lambda: decode.speed(decode.MISTRAL_7B.bytes_per_token(4096, classifier=4), "RTX 4090").tokens_per_s,
+            "tokens/s",
+            "Bandwidth divided by bytes.",
         ),
         "thread_per_row/sectors_per_request": Question(
             "In thread_per_row, lane n of a warp reads W[row0 + n, k], with K = 512. How many 32-byte sectors does "

@@ -56,7 +56,7 @@ problem = operator(
         PLAIN,
         Step(
             "vectorized",
-            "16 bytes per access; an angle computed once for 8 heads",
+            "16 bytes per access; an angle computed once for 4 heads",
             "instructions per pair; load requests",
         ),
     ),
@@ -81,8 +81,8 @@ problem = operator(
         ),
         "vectorized/angles": Question(
             "A token has 32 heads of 64 pairs. plain computes an angle, its sine and its cosine for every pair. How "
-            "many times fewer does vectorized compute, where one angle serves 8 heads?",
-            lambda: (32 * 64) / (32 / 8 * 64),
+            "many times fewer does vectorized compute, where one angle serves 4 heads?",
+            lambda: (32 * 64) / (32 / 4 * 64),
             "times",
             "The angle depends on the token and the pair, not on the head.",
         ),

@@ -75,7 +75,7 @@ WRONG = [
         "both rows from one",
         "vectorized",
         ("load8(W, begin + K + k)\n            a", "load8(W, begin + k)\n            a"),
-        ("w[(size_t)r * pieces + p]", "w[p]"),
+        ("__ldcs(w + (size_t)r * pieces + p)", "__ldcs(w + p)"),
         "value",
         r"y\[1\] got",
     ),

@@ -44,7 +44,7 @@ matvec_vectorized(float *y, const half *W, const float *x, int M, int K)
         for (int p = lane; p < pieces; p += 32) {
             uint4 piece[ROWS];
             for (int r = 0; r < ROWS; ++r)
-                piece[r] = w[(size_t)r * pieces + p];
+                piece[r] = __ldcs(w + (size_t)r * pieces + p);
             float4 a = v[2 * p], b = v[2 * p + 1];
             for (int r = 0; r < ROWS; ++r)
                 sum[r] += dot8(piece[r], a, b);

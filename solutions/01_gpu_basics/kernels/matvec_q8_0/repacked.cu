@@ -58,8 +58,8 @@ repacked_matvec(float *y, const signed char *Q, const half *D, const signed char
     for (int p = lane; p < K / 16; p += 32) {  // pieces of 16 quants
         int4 u = ((const int4 *)xq)[p];
         float scale = xd[p / 2];
-        sum += __half2float(d[p / 2]) * scale * dot16(q[p], u);
-        sum_next += __half2float(d_next[p / 2]) * scale * dot16(q_next[p], u);
+        sum += __half2float(d[p / 2]) * scale * dot16(__ldcs(q + p), u);
+        sum_next += __half2float(d_next[p / 2]) * scale * dot16(__ldcs(q_next + p), u);
     }
     // END SOLUTION
     sum = warp_sum(sum);

@@ -1,14 +1,14 @@
 // rope/vectorized: every pair (x[t, h, p, 0], x[t, h, p, 1]) turned by (n_past + t) * base^(-p / P); float32, a thread
-// for 2 pairs of 8 heads.
+// for 2 pairs of 4 heads.
 //
-// Against plain: 16 bytes per access, 8 heads on the way at once, and blocks full of threads with work. The angle is
-// the same for all heads of a token: one sine and one cosine serve 8 of them.
+// Against plain: 16 bytes per access, 4 heads on the way at once, and blocks full of threads with work. The angle is
+// the same for all heads of a token: one sine and one cosine serve 4 of them.
 // Watch: instructions per pair; load requests.
 //
-// launch rope_vectorized<<<((T * ((H + 7) / 8) * ((P + 1) / 2) + 255) / 256), (256), 0>>>(dst, x, T, H, P, n_past, base)
+// launch rope_vectorized<<<((T * ((H + 3) / 4) * ((P + 1) / 2) + 255) / 256), (256), 0>>>(dst, x, T, H, P, n_past, base)
 
 constexpr int THREADS = 256;
-constexpr int HEADS = 8;
+constexpr int HEADS = 4;
 
 __device__ float4 turn(float4 v, float4 by)  // by: cosine and sine of the first pair, of the second
 {

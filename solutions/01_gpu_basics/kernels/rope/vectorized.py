@@ -1,8 +1,8 @@
 """rope/vectorized: every pair (x[t, h, p, 0], x[t, h, p, 1]) turned by (n_past + t) * base^(-p / P); float32, a thread
-for 2 pairs of 8 heads.
+for 2 pairs of 4 heads.
 
-Against plain: 16 bytes per access, 8 heads on the way at once, and blocks full of threads with work. The angle is the
-same for all heads of a token: one sine and one cosine serve 8 of them.
+Against plain: 16 bytes per access, 4 heads on the way at once, and blocks full of threads with work. The angle is the
+same for all heads of a token: one sine and one cosine serve 4 of them.
 Watch: instructions per pair; load requests.
 """
 
@@ -14,7 +14,7 @@ from numba import cuda, float32
 import labkit as lk
 
 THREADS = 256
-HEADS = 8
+HEADS = 4
 
 
 @cuda.jit
