@@ -77,13 +77,21 @@ INTS32 = [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, 256, 0x7FFFFFFF, 0x80000000, 0
 INTS64 = [*INTS32, 1 << 32, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, (1 << 64) - 1, 0x0123456789ABCDEF, 0xFFFFFFFF << 32]
 FLOATS = [0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 1e-40, -1e-45, 1.1754944e-38, 3.4e38, -3.4e38, 1e10, -1e20, 3e9,
           -3e9, 2147483648.0, 1.0000001, 16777217.0, np.inf, -np.inf, np.nan, 1e-20, 7e-39, 1 / 3]  # fmt: skip
+HALVES = [0, 0x8000, 1, 0x8001, 0x3FF, 0x400, 0x3C00, 0xBC00, 0x3C01, 0x3F80, 0xBF80, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00,
+          0x7F80, 0xFF80, 0x7C01, 0xFFFF, 0x1400, 0x4248, 0x5BFF, 0x0080, 0x7F7F]  # bits of f16 or bf16
 DOUBLES = [*FLOATS, 1e300, -1e300, 5e-324, 1e-310, 9.3e18, 1.8446744073709552e19, 1 + 2**-52, 2.0**53 + 2]
 
 
 def special(kind: str, count: int, seed: int) -> np.ndarray:
     """Awkward values of a PTX type, as the bits of 64-bit words."""
     rng = np.random.default_rng(seed)
-    values = {"f32": FLOATS, "f64": DOUBLES}.get(kind, INTS64 if kind[1:] == "64" else INTS32)
+    if kind.endswith("16x2"):
+        return special(kind[:-2], count, seed) | special(kind[:-2], count, seed + 500) << np.uint64(16)
+    values = {"f32": FLOATS, "f64": DOUBLES, "f16": HALVES, "bf16": HALVES}.get(
+        kind, INTS64 if kind[1:] == "64" else INTS32
+    )
+    if kind in ("f16", "bf16"):
+        kind = "b16"
     chosen = np.array(values, np.float64 if kind[0] == "f" else np.uint64)[rng.integers(len(values), size=count)]
     if kind[0] == "f":
         some = rng.standard_normal(count) * 10.0 ** rng.integers(-3, 4, count)
@@ -131,9 +139,27 @@ INSTRUCTIONS = [
       for c in ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")],
     *[(f"setp.{c}.u32", "pred", ("u32", "u32")) for c in ("lo", "ls", "hi", "hs")],
     ("setp.lt.ftz.f32", "pred", ("f32", "f32")),
+    *each("add.{k} sub.{k} mul.{k} fma.rn.{k} neg.{k} abs.{k} min.{k} max.{k} min.NaN.{k} max.NaN.{k}",
+          "f16", "f16x2", "bf16", "bf16x2"),
+    *each("fma.rn.sat.{k} fma.rn.relu.{k} add.sat.{k}", "f16", "f16x2"),
+    *[(f"setp.{c}.{k}", "pred", (k, k)) for k in ("f16", "bf16") for c in ("eq", "ne", "lt", "geu", "num")],
+    *[(f"cvt.f32.{k}", "f32", (k,)) for k in ("f16", "bf16")],
+    *[(f"cvt.rn{m}.{k}.f32", k, ("f32",)) for k in ("f16", "bf16") for m in ("", ".relu")],
+    *[(f"cvt.rn.{k}.f32", k, ("f32", "f32")) for k in ("f16x2", "bf16x2")],
+    *each("min.NaN.{k} max.NaN.{k} rsqrt.approx.{k} rsqrt.approx.ftz.{k} ex2.approx.{k} ex2.approx.ftz.{k}", "f32"),
+    *[(f"dp4a.{a}32.{b}32", "b32", ("b32", "b32", "b32")) for a in "us" for b in "us"],
+    *[(f"dp2a.{h}.{a}32.{b}32", "b32", ("b32", "b32", "b32")) for h in ("lo", "hi") for a in "us" for b in "us"],
+    ("prmt.b32", "b32", ("b32", "b32", "b32")),
+    *[(f"bfe.{k}", k, (k, "u32", "u32")) for k in ("u32", "u64")],
+    *[(f"bfi.{k}", k, (k, k, "u32", "u32")) for k in ("b32", "b64")],
 ]  # fmt: skip
 OPERANDS = {"neg": 1, "abs": 1, "not": 1, "popc": 1, "clz": 1, "brev": 1, "sqrt": 1, "rcp": 1, "cvt": 1,
-            "mad": 3, "fma": 3, "shf": 3}  # fmt: skip
+            "mad": 3, "fma": 3, "shf": 3, "rsqrt": 1, "ex2": 1, "dp4a": 3, "dp2a": 3, "prmt": 3, "bfe": 3, "bfi": 4}
+
+
+def width(kind: str) -> int:
+    """Bits of the register that holds a value of a PTX type."""
+    return 32 if kind.endswith("x2") else max(int(kind.lstrip("bfus")), 16)
 
 
 @pytest.mark.parametrize("start", range(0, len(INSTRUCTIONS), 24))
@@ -142,10 +168,10 @@ def test_instructions_give_the_same_bits(start: int, machines) -> None:
     chosen = INSTRUCTIONS[start : start + 24]
     threads, body, stores, inputs = 256, [], [], []
     for n, (text, kind, sources) in enumerate(chosen):
-        count = OPERANDS.get(text.split(".")[0], 2)
+        count = len(sources) if text.endswith("x2.f32") else OPERANDS.get(text.split(".")[0], 2)
         names = []
         for k, source in enumerate(sources[:count]):
-            bits = max(int(source[1:]), 16)
+            bits = width(source)
             inputs.append(special(source, threads, 1000 * (start + n) + k))
             name = f"%x{n}_{k}"
             # The last source of every other instruction is a number that all lanes share.
@@ -157,7 +183,7 @@ def test_instructions_give_the_same_bits(start: int, machines) -> None:
             body.append(f"selp.b64 %y{n}, 1, 0, %p{n}_;")
             bits = 64
         else:
-            bits = max(int(kind[1:]), 16)
+            bits = width(kind)
             body.append(f".reg .b{bits} %y{n}; {text} %y{n}, {', '.join(names)};")
         stores.append(f"st.global.b{bits} [%rd4+{8 * threads * n}], %y{n};")
     text = "\n".join(
@@ -230,6 +256,8 @@ def _ints(inner):
         inner.map(lambda x: f"(int)h[({x}) & 127]"),
         inner.map(lambda x: f"__float2int_rn(f[({x}) & 255] * 3.5f)"),
         inner.map(lambda x: f"__popc({x})"),
+        st.tuples(inner, inner, inner).map(lambda x: f"__dp4a({x[0]}, {x[1]}, {x[2]})"),
+        st.tuples(inner, inner, inner).map(lambda x: f"(int)__byte_perm({x[0]}, {x[1]}, {x[2]})"),
         st.tuples(inner, inner).map(lambda x: f"min({x[0]}, {x[1]})"),
     )
 
@@ -242,6 +270,15 @@ FLOAT = st.recursive(
         st.tuples(inner, inner, inner).map(lambda x: f"fmaf({x[0]}, {x[1]}, {x[2]})"),
         st.tuples(inner, inner).map(lambda x: f"fminf({x[0]}, {x[1]})"),
         inner.map(lambda x: f"sqrtf(fabsf({x}))"),
+        inner.map(lambda x: f"__expf({x})"),
+        st.tuples(inner, inner).map(lambda x: f"__half2float(__hmul(__float2half({x[0]}), __float2half({x[1]})))"),
+        st.tuples(inner, inner, inner).map(
+            lambda x: f"__half2float(__hfma(__float2half({x[0]}), __float2half({x[1]}), __float2half({x[2]})))"
+        ),
+        st.tuples(inner, inner).map(
+            lambda x: f"__low2float(__hadd2(__floats2half2_rn({x[0]}, 2.5f), __float2half2_rn({x[1]})))"
+        ),
+        inner.map(lambda x: f"__bfloat162float(__float2bfloat16({x}))"),
     ),
     max_leaves=4,
 )
@@ -265,7 +302,16 @@ MEETING = st.one_of(
     st.sampled_from(["1", "3", "16"]).map(lambda k: f"v += __shfl_xor_sync(~0u, u, {k});"),
     INT.map(lambda e: f"v += __shfl_sync(~0u, u, {e});"),
     CONDITION.map(lambda c: f"v ^= __ballot_sync(~0u, {c});"),
-)
+    st.tuples(CONDITION, CONDITION).map(lambda c: f"v += __any_sync(~0u, {c[0]}) + 2 * __all_sync(~0u, {c[1]});"),
+    st.tuples(st.sampled_from(["up", "down"]), INT).map(lambda x: f"u += __shfl_{x[0]}_sync(~0u, v, ({x[1]}) & 31);"),
+    FLOAT.map(lambda e: f"for (int o = 16; o; o >>= 1) y += __shfl_xor_sync(~0u, {e}, o, 32);"),
+    FLOAT.map(lambda e: f"x = fmaxf(x, __shfl_down_sync(~0u, {e}, 3, 8));"),
+    INT.map(lambda e: f"v ^= __reduce_add_sync(~0u, {e}) + __reduce_max_sync(~0u, u);"),
+    INT.map(lambda e: f"s[tid] = 0; __syncthreads(); atomicAdd(&s[({e}) & 7], u); __syncthreads(); v ^= s[tid & 7];"
+                      " __syncthreads();"),
+    INT.map(lambda e: f"u = atomicExch(&s[tid], {e}); __syncthreads(); v += atomicMin(&s[63 - tid], u);"
+                      " __syncthreads();"),
+)  # fmt: skip
 
 
 def _blocks(inner):
@@ -292,6 +338,8 @@ BODY = st.lists(st.one_of(BRANCHY, BRANCHY, MEETING, UNIFORM), min_size=2, max_s
 def test_random_kernels_agree(body: str, early: str, sanitize: bool) -> None:
     """Branches, loops, shared memory, shuffles, votes and atomics; some threads may leave before the last stores."""
     source = f"""
+    #include <cuda_fp16.h>
+    #include <cuda_bf16.h>
     extern "C" __global__ void k(const int* a, const float* f, const short* h, int* out, float* g, int n) {{
         __shared__ int s[64];
         __shared__ float z[64];

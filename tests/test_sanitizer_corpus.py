@@ -116,7 +116,7 @@ def run_shape(problem, kernel, shape: dict[str, int], sanitize: bool) -> float:
 
     inputs, outputs = problem.make_inputs(shape, 0, device="cpu"), problem.make_outputs(shape)
     started = time.perf_counter()
-    _launch(kernel, outputs, inputs, "emulator", sanitize=sanitize, engine="interpreter")
+    _launch(kernel, outputs, inputs, problem.options_of(shape), "emulator", sanitize=sanitize, engine="interpreter")
     return time.perf_counter() - started
 
 

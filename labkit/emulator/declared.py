@@ -44,10 +44,17 @@ def spell(program: Program, name: str, index: tuple[int, ...]) -> str:
 
 def declared(program: Program, space: str) -> dict[str, Declared]:
     """By their names in the PTX, the shared or local arrays that the source names."""
-    placed = program.shared if space == "shared" else program.local
     source = linecache.getlines(program.file) if program.file else []
+    known = program.declared.get(space)
+    if known is None or known[0] is not source:  # a list of the cache's own, as long as the file stays
+        known = program.declared[space] = (source, _declared(program, space, source))
+    return known[1]
+
+
+def _declared(program: Program, space: str, source: list[str]) -> dict[str, Declared]:
     if language(program) == "numba":
         return _of_numba(program, space, source) if space == "shared" else {}
+    placed = program.shared if space == "shared" else program.local
     found = {}
     for key, (variable, _) in placed.items():
         name = plain_name(key)

@@ -176,6 +176,8 @@ class Program:
     module: Module
     steps: list | None = field(default=None, repr=False)
     provenance: object | None = field(default=None, repr=False)
+    declared: dict = field(default_factory=dict, repr=False)
+    plan: tuple | None = field(default=None, repr=False)
 
     @property
     def param_size(self) -> int:

@@ -261,7 +261,7 @@ def _disassemble(cubin: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        done = subprocess.run([tool, "-g", "-c", str(path)], capture_output=True, text=True)
+        done = subprocess.run([tool, "-g", "-c", "-ndf", str(path)], capture_output=True, text=True)
     if done.returncode:
         raise LabkitError(f"nvdisasm failed: {done.stderr.strip()[:200]}")
     return done.stdout
@@ -487,6 +487,12 @@ def memory_plan(launch: Launch, program: Program) -> Plan:
         machine = machine_code(launch.ptx, launch.entry, launch.arch, launch.max_registers)
     except LabkitError as error:
         return Plan(bounds=AS_PTX, notes=(f"Counts are the PTX's own. {error}",))
+    if program.plan is None or program.plan[0] is not machine:
+        program.plan = machine, _plan(program, machine)
+    return program.plan[1]
+
+
+def _plan(program: Program, machine: Machine) -> Plan:
     parts: dict[int, tuple[tuple[int, int], ...]] = {}
     bounds: set[str] = set()
     notes: list[str] = []

@@ -19,7 +19,7 @@ def _target() -> llvm.TargetMachine:
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_default_triple()
     return target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2, jit=True
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=1, jit=True
     )
 
 
@@ -47,26 +47,46 @@ _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 def function(text: str, *, fresh: bool = True) -> ctypes._CFuncPtr | None:
     """The function `@NAME` of a text as machine code; None where it would have to be compiled, unless `fresh`."""
-    key = hashlib.sha256("\0".join([_machine(), text]).encode()).hexdigest()[:40]
-    name = f"region_{key}"
-    path = _directory() / f"{key}.o"
-    try:
-        code = path.read_bytes()
-    except OSError:
-        if not fresh:
-            return None
-        code = _compile(text.replace("@NAME", f"@{name}"))
-        _keep(path, code)
+    name = f"region_{_key(text)}"
+    code = _code(text, name, fresh)
+    if code is None:
+        return None
+    _load(code)
+    return _FUNCTION(_engine().get_function_address(name))
+
+
+@cache
+def library(text: str) -> None:
+    """Make the functions of a text known to those that are loaded later."""
+    _load(_code(text, "", True))
+
+
+def _load(code: bytes) -> None:
     engine = _engine()
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
-    return _FUNCTION(engine.get_function_address(name))
+
+
+def _key(text: str) -> str:
+    return hashlib.sha256("\0".join([_machine(), text]).encode()).hexdigest()[:40]
+
+
+def _code(text: str, name: str, fresh: bool) -> bytes | None:
+    path = _directory() / f"{_key(text)}.o"
+    try:
+        return path.read_bytes()
+    except OSError:
+        if not fresh:
+            return None
+    code = _compile(text.replace("@NAME", f"@{name}"))
+    _keep(path, code)
+    return code
 
 
 def _compile(text: str) -> bytes:
     module = llvm.parse_assembly(text)
     module.verify()
-    tuning = llvm.create_pipeline_tuning_options(speed_level=1)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=0)
     builder = llvm.create_pass_builder(_target(), tuning)
     passes = builder.getModulePassManager()
     passes.run(module, builder)

@@ -55,6 +55,7 @@ class Emitter:
         self.count = 0
         self.splats: dict[str, str] = {}
         self.declared: set[str] = set()
+        self.functions: dict[str, str] = {}
 
     def name(self) -> str:
         self.count += 1
@@ -87,6 +88,22 @@ class Emitter:
                 f"shufflevector {kind} {one}, {kind} poison, <{LANES} x i32> zeroinitializer", False
             )
         return self.splats[x.name]
+
+    def outlined(self, name: str, make: Callable, *xs: Value) -> Value:
+        """`make(emitter, *xs)`, 32 bits, as a function of its own: compiled once however often it is used."""
+        if not any(x.vector for x in xs):
+            return make(self, *xs)
+        if name not in self.functions:
+            inner = Emitter()
+            inner.functions, inner.declared = self.functions, self.declared
+            r = make(inner, *(Value(f"%x{k}", x.bits, True) for k, x in enumerate(xs)))
+            given = ", ".join(f"{self.type(x.bits, True)} %x{k}" for k, x in enumerate(xs))
+            lines = "\n  ".join([*inner.head, *inner.body])
+            kind = self.type(32, True)
+            head = f"define internal {kind} @{name}({given}) noinline {{"
+            self.functions[name] = f"{head}\n  {lines}\n  ret {kind} {r.name}\n}}\n"
+        names = ", ".join(f"{self.type(x.bits, True)} {self.text(x, True)}" for x in xs)
+        return Value(self.op(f"call {self.type(32, True)} @{name}({names})", True), 32, True)
 
     def splat(self, x: Value) -> Value:
         """A number of a warp for all of its lanes."""
@@ -396,21 +413,19 @@ def _half_fma(e: Emitter, a: Value, b: Value, c: Value) -> Value:
     s = e.float_op("fadd", p, c)
     t = e.float_op("fsub", s, p)
     rest = e.float_op("fadd", e.float_op("fsub", p, e.float_op("fsub", s, t)), e.float_op("fsub", c, t))
-    s = _odd(e, s, rest, rest)
+    s = _odd(e, s, s, rest, (s, rest))
     r = e.single(s)
-    rest = e.float_op("fsub", s, e.double(r))
-    return _odd(e, r, rest, r)
+    return _odd(e, r, s, e.float_op("fsub", s, e.double(r)), (r,))
 
 
-def _odd(e: Emitter, r: Value, rest: Value, small: Value) -> Value:
-    """The float r of the sum r + rest (a float64) made odd where the sum is not r; where `small` and r are finite."""
+def _odd(e: Emitter, r: Value, whole: Value, rest: Value, finite: tuple[Value, ...]) -> Value:
+    """r, the nearest float of a sum with the sign of `whole` that leaves `rest`, made odd where those are finite."""
     zero = e.number(0.0)
-    wide = r if r.bits == 64 else e.double(r)
-    up = e.apply("icmp eq", e.compare("ogt", rest, zero), e.compare("ogt", wide, zero), bits=1)
+    up = e.apply("icmp eq", e.compare("ogt", rest, zero), e.compare("ogt", whole, zero), bits=1)
     step = e.select(up, e.constant(1, r.bits), e.constant(-1, r.bits))
     even = e.apply("icmp eq", e.apply("and", r, e.constant(1, r.bits)), e.constant(0, r.bits), bits=1)
     fix = e.apply("and", e.compare("one", rest, zero), even)
-    for x in (r, small):
+    for x in finite:
         infinite = e.float_op("fsub", x, x)  # not 0: NaN
         fix = e.apply("and", fix, e.compare("ord", infinite, infinite))
     return e.select(fix, e.apply("add", r, step), r)
@@ -424,7 +439,7 @@ def _arithmetic(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value
         return _finish(e, i, kind, xs, lambda *a: e.float_op(how, *a))
     if kind in ops.HALVES:
         if i.op == "fma":
-            return _halves(e, i, kind, xs, lambda *a: _half_fma(e, *a))
+            return _halves(e, i, kind, xs, lambda *a: e.outlined("half_fma", _half_fma, *a))
         if i.op in ("add", "sub", "mul"):
             return _halves(e, i, kind, xs, lambda *a: e.float_op("f" + i.op, *a))
     if kind not in ops.INTS or {"cc", "sat"} & set(i.mods):
@@ -660,14 +675,16 @@ def _approximate(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Valu
     """ex2 and rsqrt, in float64 as in `ops.py`."""
     if kind != "f32":
         raise Unknown(i.text)
-    return _finish(e, i, kind, xs, lambda x: e.single((_exp2 if i.op == "ex2" else _rsqrt)(e, e.double(x))))
+    make = _exp2 if i.op == "ex2" else _rsqrt
+    return _finish(e, i, kind, xs, lambda x: e.outlined(i.op, make, x))
 
 
 def _rsqrt(e: Emitter, x: Value) -> Value:
-    return e.float_op("fdiv", e.number(1.0), e.float_op("@sqrt", x))
+    return e.single(e.float_op("fdiv", e.number(1.0), e.float_op("@sqrt", e.double(x))))
 
 
 def _exp2(e: Emitter, x: Value) -> Value:
+    x = e.double(x)
     for how, limit in (("ogt", e.number(200.0)), ("olt", e.number(-200.0))):
         x = e.select(e.compare(how, x, limit), limit, x)
     n = e.float_op("@rint", x)
@@ -678,7 +695,7 @@ def _exp2(e: Emitter, x: Value) -> Value:
     n = e.select(e.compare("uno", n, n), e.number(0.0), n)
     whole = Value(e.cast("fptosi", e.float(n, n.vector), "double", "i64", n.vector), 64, n.vector)
     power = e.apply("shl", e.apply("add", whole, e.constant(1023, 64)), e.constant(52, 64))
-    return e.float_op("fmul", r, power)
+    return e.single(e.float_op("fmul", r, power))
 
 
 def _dot(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:

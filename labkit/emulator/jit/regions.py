@@ -8,6 +8,7 @@ their parts between those operations are regions too.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from labkit.emulator.compiler import Access, Compiler, defs_and_uses, successors
@@ -294,7 +295,8 @@ class _Generator:
             body="\n  ".join([*self.flatten(e.body), *tail]),
             **_WORDS,
         )
-        text += _HELPERS.format(**_WORDS, patterns=PATTERNS) + "\n".join(sorted(e.declared)) + "\n"
+        text += _HELPERS.format(**_WORDS).replace("KEY", _KEY) + "".join(e.functions.values())
+        text += "\n".join(sorted(e.declared)) + "\n"
         slots = tuple(self.group_slots)
         members = tuple(dict.fromkeys(self.all_lanes))
         return Code(text, tuple(outs), tuple(self.loads), tuple(self.group_spaces), exports, slots, scalars, members)
@@ -422,7 +424,7 @@ class _Generator:
         mark = f"%mark{len(self.loads) - 1}"
         if self.count and vector and access.space == "global":
             e.body.append(
-                f"call void @mark(ptr {mark}.flags, i64 %g{group}.place, i64 {offset}, ptr %g{group}.entry,"
+                f"call void @mark.{_KEY}(ptr {mark}.flags, i64 %g{group}.place, i64 {offset}, ptr %g{group}.entry,"
                 f" i64 {access.width.bit_length() - 1})"
             )
         for k, t in enumerate(targets):
@@ -614,9 +616,9 @@ declare i32 @llvm.cttz.i32(i32, i1)
 
 _HELPERS = """
 declare i1 @llvm.vector.reduce.or.v32i1(<32 x i1>)
-declare i64 @llvm.vector.reduce.or.v32i64(<32 x i64>)
-declare i64 @llvm.vector.reduce.smin.v32i64(<32 x i64>)
-declare i64 @llvm.vector.reduce.smax.v32i64(<32 x i64>)
+declare ptr @search.KEY(ptr, ptr, i64, i64, i64, ptr)
+declare void @mark.KEY(ptr, i64, i64, ptr, i64)
+declare i1 @blanks.KEY(ptr, i64, i64, i64, ptr, i64, i64)
 
 ; The entry of a warp's offsets in a group's list of patterns, counted by the first address modulo 128.
 define internal ptr @pattern(ptr %group, <32 x i64> %d, i64 %mask, i64 %b, i64 %g, ptr %args) alwaysinline {{
@@ -636,7 +638,7 @@ define internal ptr @pattern(ptr %group, <32 x i64> %d, i64 %mask, i64 %b, i64 %
 slow:
   %spot = alloca <32 x i64>, align 64
   store <32 x i64> %d, ptr %spot, align 64
-  %found = call ptr @search(ptr %group, ptr %spot, i64 %mask, i64 %b, i64 %g, ptr %args)
+  %found = call ptr @search.KEY(ptr %group, ptr %spot, i64 %mask, i64 %b, i64 %g, ptr %args)
   br label %hit
 hit:
   %r = phi ptr [ %e, %0 ], [ %found, %slow ]
@@ -651,7 +653,29 @@ hit:
   ret ptr %r
 }}
 
-define internal ptr @search(ptr %group, ptr %spot, i64 %mask, i64 %b, i64 %g, ptr %args) noinline {{
+; Whether a warp reads bytes of shared memory that nobody has written; the argument is the granule, 0 for no check.
+define internal i1 @blank(ptr %args, i64 %origin, i64 %first, i64 %offset, ptr %pattern, i64 %width) alwaysinline {{
+  %a.check = getelementptr i64, ptr %args, i64 {check}
+  %granule = load i64, ptr %a.check
+  %no = icmp eq i64 %granule, 0
+  br i1 %no, label %fine, label %look
+look:
+  %r = call i1 @blanks.KEY(ptr %args, i64 %origin, i64 %first, i64 %offset, ptr %pattern, i64 %width, i64 %granule)
+  br label %fine
+fine:
+  %found = phi i1 [ false, %0 ], [ %r, %look ]
+  ret i1 %found
+}}
+"""
+
+# What all regions call, compiled once; KEY is the key of this text.
+_LIBRARY = """
+declare i1 @llvm.vector.reduce.or.v32i1(<32 x i1>)
+declare i64 @llvm.vector.reduce.or.v32i64(<32 x i64>)
+declare i64 @llvm.vector.reduce.smin.v32i64(<32 x i64>)
+declare i64 @llvm.vector.reduce.smax.v32i64(<32 x i64>)
+
+define ptr @search.KEY(ptr %group, ptr %spot, i64 %mask, i64 %b, i64 %g, ptr %args) {{
 entry:
   %d = load <32 x i64>, ptr %spot, align 64
   %n = load i64, ptr %group
@@ -757,7 +781,7 @@ row:
 }}
 
 ; Flags of the elements that a warp reads.
-define internal void @mark(ptr %flags, i64 %place, i64 %offset, ptr %pattern, i64 %shift) {{
+define void @mark.KEY(ptr %flags, i64 %place, i64 %offset, ptr %pattern, i64 %shift) {{
 entry:
   %start = add i64 %place, %offset
   %p4 = getelementptr i64, ptr %pattern, i64 4
@@ -779,23 +803,9 @@ end:
   ret void
 }}
 
-; Whether a warp reads bytes of shared memory that nobody has written; the argument is the granule, 0 for no check.
-define internal i1 @blank(ptr %args, i64 %origin, i64 %first, i64 %offset, ptr %pattern, i64 %width) alwaysinline {{
-  %a.check = getelementptr i64, ptr %args, i64 {check}
-  %granule = load i64, ptr %a.check
-  %no = icmp eq i64 %granule, 0
-  br i1 %no, label %fine, label %look
-look:
-  %r = call i1 @blanks(ptr %args, i64 %origin, i64 %first, i64 %offset, ptr %pattern, i64 %width, i64 %granule)
-  br label %fine
-fine:
-  %found = phi i1 [ false, %0 ], [ %r, %look ]
-  ret i1 %found
-}}
-
-define internal i1 @blanks(
+define i1 @blanks.KEY(
   ptr %args, i64 %origin, i64 %first, i64 %offset, ptr %pattern, i64 %width, i64 %granule
-) noinline {{
+) {{
 entry:
   %a.written = getelementptr i64, ptr %args, i64 {written}
   %written = load ptr, ptr %a.written
@@ -834,5 +844,8 @@ good:
   ret i1 false
 }}
 """
+LIBRARY = _LIBRARY.format(**_WORDS, patterns=PATTERNS)
+_KEY = hashlib.sha256(LIBRARY.encode()).hexdigest()[:16]
+LIBRARY = LIBRARY.replace("KEY", _KEY)
 
-__all__ = ["Code", "Load", "Region", "SIZES", "find", "generate", "slot_of"]
+__all__ = ["LIBRARY", "Code", "Load", "Region", "SIZES", "find", "generate", "slot_of"]

@@ -20,6 +20,7 @@ from labkit.emulator.jit.regions import (
     GRANULE,
     GROUP,
     GROUPS,
+    LIBRARY,
     MASKS,
     PARAM_BYTES,
     PARAMS,
@@ -63,7 +64,9 @@ class Jit:
         if not hasattr(code, "regions"):
             code.regions = find(program)
             code.functions = {}
+            code.spent = {}  # by region: what all launches so far have spent on it
         self.machine = machine
+        self.spent = code.spent
         self.worth, self.kept = (0, 0) if eager else (WORTH, KEPT)
         self.marks: dict[tuple, dict[int, np.ndarray]] = {}
         self.words: dict[int, tuple[Mask, np.ndarray, bool]] = {}
@@ -115,6 +118,11 @@ class Jit:
                 places = np.flatnonzero(flags)
                 if len(places):
                     counters.marked((file, line), "ld", number, places * width, width)
+
+    @property
+    def thread_instructions(self) -> int:
+        """Instructions, times the threads that they were run for, as compiled code."""
+        return sum(runner.threads * runner.count for runner in self.runners)
 
     @property
     def compiled(self) -> int:
@@ -206,13 +214,13 @@ class Runner:
         self.jit = jit
         self.region = region
         self.start, self.end, self.count = region.start, region.end, region.count
+        self.place = region.start, region.end
         self.slots = [slot for slot, _ in region.ins]
         self.sizes = [max(bits_of(kind) // 8, 1) for _, kind in region.ins]
         self.variants: dict[tuple[bool, ...], Variant] = {}
         self.tried: set[tuple] = set()
         self.chunk = None
         self.shorter: Runner | None = None
-        self.spent = 0
         self.bails = 0
         self.warps = self.threads = 0
         instructions = jit.machine.program.instructions
@@ -225,10 +233,11 @@ class Runner:
         words, whole = jit.mask_words(mask)
         if self.region.warp and not whole:
             return False
-        fresh = self.spent >= jit.worth
+        spent = jit.spent.get(self.place, 0)
+        fresh = spent >= jit.worth
         if not fresh:
-            self.spent += int((m.chunk.lanes + TURN) * self.region.cost)
-            if self.spent < jit.kept:
+            spent = jit.spent[self.place] = spent + int((m.chunk.lanes + TURN) * self.region.cost)
+            if spent < jit.kept:
                 return False
         shadow = m.shadow if self.region.shared else None
         if shadow is not None and shadow.last_write >= shadow.oldest:
@@ -314,13 +323,14 @@ class Runner:
         if not any(kind) and not self.pcs:
             return None  # numbers are done faster than a call
         functions = m.program.steps.functions
-        key = (self.start, kind, m.counters is not None)
+        key = (self.place, kind, m.counters is not None)
         if key not in functions:
             try:
                 code = generate(m.program, self.region, kind, m.counters is not None)
             except UNKNOWN:
                 functions[key] = None
                 return None
+            build.library(LIBRARY)
             call = build.function(code.text, fresh=fresh)
             if call is None:
                 return None
