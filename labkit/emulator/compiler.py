@@ -191,6 +191,12 @@ def liveness(instructions: list[Instruction]) -> list[int]:
     return live
 
 
+def result_used(code: Code, instructions: list[Instruction], i: Instruction) -> bool:
+    """Whether anybody reads what an instruction gives."""
+    defs, _ = defs_and_uses(i)
+    return any(code.live_in[s] >> r.slot & 1 for r in defs for s in successors(i) if s < len(instructions))
+
+
 class Code:
     """A compiled program: one function per instruction, and the constants behind the registers."""
 
@@ -957,10 +963,7 @@ class Compiler:
         elif kind in ops.HALVES:
             combine = ops.lookup(how, (), (kind,)).fn
         targets = target.items if isinstance(target, Vec) else (target,)
-        used = any(
-            isinstance(t, Reg) and self.code.live_in[s] >> t.slot & 1
-            for t in targets for s in successors(i) if s < len(self.instructions)
-        )  # fmt: skip
+        used = result_used(self.code, self.instructions, i)
         # There is no reduction that exchanges: ptxas keeps those atoms whether their result is used or not.
         red = not used and how not in ("exch", "cas")
         values = [o.items if isinstance(o, Vec) else (o,) for o in operands[1:]]

@@ -32,6 +32,7 @@ from labkit.emulator.memory import (
 from labkit.emulator.ops import DTYPES
 from labkit.emulator.ptx import Program, Sym, Variable, parse
 from labkit.emulator.races import Conflict, Shadow
+from labkit.emulator.sampling import choose, refuse
 from labkit.emulator.schedules import Delay, delayed
 from labkit.errors import LabkitError
 
@@ -52,7 +53,8 @@ class Emulation:
     `max_steps` bounds the instructions of one chunk of blocks; beyond it the launch ends with a
     KernelFault of kind "no_progress". `chunk_threads` is about how many threads run at a time.
     `delay` makes some threads late at one instruction, where the order of threads shall be another. `engine` is
-    "interpreter", "compiled" (see `jit/`), or "auto": compiled where that is worth its while.
+    "interpreter", "compiled" (see `jit/`), or "auto": compiled where that is worth its while. `sample` runs only so
+    many blocks of each launch, spread evenly: outputs stay incomplete, and counters are to be `Sampled` ones.
     """
 
     def __init__(
@@ -66,11 +68,15 @@ class Emulation:
         chunk_threads: int = 16_384,
         delay: Delay | None = None,
         engine: str = "auto",
+        sample: int | None = None,
     ) -> None:
         if engine not in ("auto", "interpreter", "compiled"):
             raise LabkitError(f"There is no engine {engine!r}; take auto, interpreter or compiled.")
+        if sample is not None and (not isinstance(sample, int) or isinstance(sample, bool) or sample < 1):
+            raise LabkitError(f"sample is {sample!r}; give the number of blocks to run, 1 or more.")
         self.sanitize = sanitize
         self.engine = engine
+        self.sample = sample
         self.counters = counters
         self.trace = trace
         self.recorder = steps
@@ -91,6 +97,9 @@ class Emulation:
             machine.counters = self.counters
             if machine.jit is not None:
                 machine.jit.finish()
+            if machine.sampled is not None:
+                for buffer in self.memory.buffers:
+                    buffer.initialized = None  # nobody knows what the other blocks would have written
             if self.counters is not None:
                 self.counters.end()
 
@@ -173,6 +182,9 @@ class Machine:
         if emulation.delay is not None and emulation.delay.entry == program.name:
             self.steps = delayed(self.steps, emulation.delay)
         self.language = language(program)
+        self.sampled = choose(math.prod(launch.grid), emulation.sample)
+        if self.sampled is not None:
+            refuse(program)
         self.params = self._params()
         self.shared_bytes = program.shared_size + launch.shared
         self.shared_stride = -(-max(self.shared_bytes, 1) // 16) * 16
@@ -274,8 +286,7 @@ class Machine:
     # ---- chunks
 
     def run(self) -> None:
-        grid = self.launch.grid
-        total = grid[0] * grid[1] * grid[2]
+        total = math.prod(self.launch.grid) if self.sampled is None else len(self.sampled)
         x, y, z = self.launch.block
         stride = -(-(x * y * z) // 32) * 32
         blocks = min(
@@ -379,7 +390,9 @@ class Machine:
         return lane % x, lane // x % y, lane // (x * y)
 
     def coordinates(self, block: np.ndarray | int) -> tuple:
-        """(x, y, z) of linear block numbers."""
+        """(x, y, z) of linear block numbers, of a sampled launch those among the blocks that run."""
+        if self.sampled is not None:
+            block = self.sampled[block]
         x, y, _ = self.launch.grid
         return block % x, block // x % y, block // (x * y)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from labkit.emulator.counters import Counters
 from labkit.emulator.engine import Emulation
 from labkit.emulator.ptx import parse
+from labkit.emulator.sampling import Sampled
 from labkit.emulator.steps import Steps
 from labkit.emulator.trace import Trace
 from labkit.errors import LabkitError
@@ -38,6 +39,7 @@ def profile_emulated(
     names: Mapping[str, Any] | None = None,
     trace: Trace | None = None,
     steps: Steps | None = None,
+    sample: int | None = None,
 ) -> Profile:
     """Call `fn` with its numba and CUDA C++ launches run on the emulator, and count them together.
 
@@ -45,12 +47,15 @@ def profile_emulated(
     names : tensors by the names that the profile and its pictures use for them.
     trace : which warp's accesses to keep; the first warp of block (0, 0, 0) by default.
     steps : which block's steps to keep; those of block (0, 0, 0) by default.
-    Raises KernelFault where a kernel does wrong, LabkitError where `fn` launches nothing.
+    sample : run only so many blocks of each launch, spread evenly. Outputs stay incomplete; counts are scaled up, and
+    their fidelity is "sampled".
+    Raises KernelFault where a kernel does wrong, LabkitError where `fn` launches nothing or a kernel cannot be sampled.
     """
     from labkit.kernels import emulating
 
-    counters, trace, steps = Counters(), trace or Trace(), steps or Steps()
-    emulation = Watched(counters=counters, trace=trace, steps=steps)
+    counters = Counters() if sample is None else Sampled(sample)
+    trace, steps = trace or Trace(), steps or Steps()
+    emulation = Watched(counters=counters, trace=trace, steps=steps, sample=sample)
     with emulating(emulation, names):
         fn()
     steps.finish()
@@ -124,14 +129,17 @@ def emulate(
     args: Sequence[Any],
     shared: int = 0,
     arch: str = ARCH,
+    *,
+    sample: int | None = None,
 ) -> Profile:
     """Run `kernel[grid, block](*args)` on the emulator and profile it.
 
     kernel : a numba dispatcher (`@cuda.jit`) or a CUDA kernel (`lk.cuda_kernel`).
     args : numpy arrays or CPU tensors, written in place, and numbers.
     shared : dynamic shared memory in bytes.
+    sample : run only so many blocks, spread evenly, and scale the counts up: a labelled estimate, for large grids.
     Raises KernelFault where the kernel does wrong, KernelError where it cannot be compiled or launched.
     """
     if arch != ARCH:
         raise LabkitError(f"The emulator counts as {ARCH} does, not {arch!r}; leave arch out.")
-    return profile_emulated(lambda: kernel[grid, block, 0, shared](*args))
+    return profile_emulated(lambda: kernel[grid, block, 0, shared](*args), sample=sample)

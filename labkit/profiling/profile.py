@@ -23,6 +23,7 @@ _GRAY = "style='color:gray;font-size:85%;text-align:left'"
 _FIDELITY = {
     "bound": "a bound: the compiler changed this in a way that the emulator cannot follow",
     "modeled": "modeled: near the hardware's figure, not equal to it",
+    "sampled": "sampled: only some blocks ran, and the count was scaled up",
 }
 
 
@@ -31,8 +32,8 @@ class Profile:
     """Counters of a kernel at one shape.
 
     `profile[metric]` takes Nsight Compute's full names. `origin` is "measured", "emulated" or
-    "recorded"; `fidelity` tells for emulated metrics how far they go ("exact", "bound" or
-    "modeled"); `arrays` has the distinct bytes loaded and stored per array; `accesses` the traced
+    "recorded"; `fidelity` tells for emulated metrics how far they go ("exact", "bound",
+    "modeled" or "sampled"); `arrays` has the distinct bytes loaded and stored per array; `accesses` the traced
     memory accesses of one warp; `steps` what one block did step by step (not kept by `to_dict`);
     `machine` where the numbers come from; `notes` what to mind; `report` the path of ncu's report, if it was kept.
     """
