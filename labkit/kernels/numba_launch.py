@@ -23,10 +23,11 @@ from numba.cuda.core.errors import NumbaDebugInfoWarning
 from numba.cuda.np import numpy_support
 from numba.cuda.typing.typeof import Purpose, typeof
 
-from labkit.kernels import ptx
+from labkit.kernels import cache, ptx
 from labkit.kernels.arrays import Array, as_array
 from labkit.kernels.cuda import compile_ltoir
 from labkit.kernels.errors import KernelError
+from labkit.kernels.numba_content import identity
 from labkit.kernels.recorder import Session
 
 EMULATED_CC = (9, 0)
@@ -196,12 +197,18 @@ def _compile(dispatcher: Any, argtypes: tuple) -> Compiled:
             lto=lto,
         )[0]
 
-    try:
+    def compiled() -> bytes:
         with warnings.catch_warnings():  # of code typed at a prompt, which has no lines to show
             warnings.simplefilter("ignore", NumbaDebugInfoWarning)
             library = to_library(lto=False)
             # float16 operators are CUDA C++ that numba links; on a GPU it does so with LTO, too.
             code = _linked(to_library(lto=True)) if library._linking_files else library.get_asm_str(cc=EMULATED_CC)
+        return code.encode()
+
+    wanted = tuple(options.get(name) for name in ("fastmath", "opt", "launch_bounds"))
+    content = identity(dispatcher, argtypes, (EMULATED_CC, *wanted))
+    try:
+        code = (cache.compiled(content, "ptx", compiled) if content else compiled()).decode()
     except KernelError:
         raise
     except Exception as error:  # numba raises what it likes, AssertionError and AttributeError too
