@@ -6,6 +6,7 @@ made to be hard. Anywhere, `compare` runs the same on the emulator and sets its 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit import recorded
+from labkit.emulator.counters import WITHIN
 from labkit.errors import LabkitError
 from labkit.profiling import ncu
 
@@ -25,6 +27,12 @@ if TYPE_CHECKING:
 
 REPEATS = 3
 CORPORA = ("corpus", "held_out")  # modules beside this one, each with a table of launches
+# What another compilation of the same source changes although it counts the same.
+OF_CODE = (
+    "launch__registers_per_thread",
+    "launch__occupancy_limit_registers",
+    "sm__maximum_warps_per_active_cycle_pct",
+)
 # ncu's shared-memory data stage also counts replays when accesses of different warps collide. They differ from run to
 # run, and are no property of the kernel: readings this much above the emulator's count are called equal.
 NOISY, NOISE = "l1tex__data_", 0.02
@@ -34,7 +42,8 @@ NOISY, NOISE = "l1tex__data_", 0.02
 class Reading:
     """One metric of one case: what ncu read, what the emulator counted, and what it claims for its count.
 
-    noise: what the hardware's own replays may add to the reading.
+    noise: what the hardware's own replays may add to the reading. slack: how far a count that is called modeled may be
+    from it, where that is promised.
     """
 
     case: str
@@ -43,6 +52,7 @@ class Reading:
     emulator: float
     claim: str
     noise: float = 0.0
+    slack: float = 0.0
 
     @property
     def off(self) -> float:
@@ -53,6 +63,25 @@ class Reading:
     def equal(self) -> bool:
         rounding = 1e-6 * abs(self.emulator)
         return -rounding <= self.off <= self.noise + rounding
+
+    @property
+    def seen(self) -> bool:
+        """Whether there is anything to compare: not zero on both sides."""
+        return bool(self.emulator or any(self.ncu))
+
+    @property
+    def kept(self) -> bool:
+        """Whether the claim holds: exact counts are equal, and modeled ones within what is promised of them."""
+        if self.claim == "exact":
+            return self.equal
+        return self.claim != "modeled" or not self.slack or abs(self.off) <= self.slack
+
+    @property
+    def mark(self) -> str:
+        """One letter for a table: E called exact and equal, X called exact and not, n within 5%, f farther."""
+        if self.claim == "exact":
+            return "E" if self.equal else "X"
+        return "n" if self.equal or abs(self.off) <= 0.05 * max(map(abs, self.ncu)) else "f"
 
 
 @dataclass(frozen=True)
@@ -92,16 +121,39 @@ def record(name: str, folder: Path | None = None) -> Path:
     """Run every case under ncu and write the recorded file; LabkitError where ncu cannot run."""
     found = cases(name)
     runs = [case.run() for case in found]
+    codes = [machine_codes(run["fn"]) for run in runs]
     _, samples = ncu.measure([run["fn"] for run in runs], repeats=REPEATS)
     entries = [
         {
             "case": case.name,
             "fingerprint": case.fingerprint,
+            "code": code,
             "readings": {metric: [turn[metric] for turn in turns] for metric in turns[0]},
         }
-        for case, turns in zip(found, samples, strict=True)
+        for case, code, turns in zip(found, codes, samples, strict=True)
     ]
     return recorded.write("counters", name, {"entries": entries}, folder)
+
+
+def machine_codes(fn: Callable[[], object]) -> list[str] | None:
+    """A hash of the machine code of each launch of `fn`, as ptxas makes it here; None without the tools.
+
+    Other versions of Python and numba make other PTX of the same numba kernel, and so other registers.
+    """
+    from labkit.emulator.sass import machine_code
+    from labkit.kernels import recording
+
+    with recording() as record:
+        fn()
+    found = []
+    for launch in record.launches:
+        try:
+            code = machine_code(launch.ptx, launch.entry, launch.arch, launch.max_registers)
+        except LabkitError:
+            return None
+        text = " ".join([str(code.registers), *(sass.op for sass in code.code)])
+        found.append(hashlib.sha256(text.encode()).hexdigest()[:16])
+    return found
 
 
 def count(found: list[Case]) -> list[dict[str, Any]]:
@@ -137,18 +189,40 @@ def readings(case: Case, entry: dict[str, Any]) -> list[Reading]:
     if case.fingerprint != entry["fingerprint"]:
         raise LabkitError(f"{case.name} has changed since its counters were recorded; record them again.")
     emulated = profile_emulated(**case.run())
-    waves = sum(value for metric, value in emulated.metrics.items() if "_wavefronts_" in metric)
+    counts = {metric: (emulated.metrics[metric], claim) for metric, claim in emulated.fidelity.items()}
+    if not same_code(case, entry):
+        counts.update({metric: (counts[metric][0], "modeled") for metric in OF_CODE if metric in counts})
+    return _readings(entry, counts, len(entry["code"] or "1"))
+
+
+def same_code(case: Case, entry: dict[str, Any]) -> bool:
+    """Whether what was measured is, instruction by instruction, what is compiled here."""
+    return entry["code"] is not None and machine_codes(case.run()["fn"]) == entry["code"]
+
+
+def frozen(name: str) -> list[Reading]:
+    """What the emulator had counted of a corpus before its readings were taken, beside these."""
+    kept = json.loads(Path(__file__).with_name(f"{name}.json").read_text())["entries"]
+    there = entries(name)
+    changed = [entry["case"] for entry in kept if entry["fingerprint"] != there[entry["case"]]["fingerprint"]]
+    if changed:
+        raise LabkitError(f"{changed[0]} has changed since it was counted.")
+    return [reading for entry in kept for reading in _readings(there[entry["case"]], entry["counts"], 0)]
+
+
+def _readings(entry: dict[str, Any], counts: dict[str, tuple[float, str]], launches: int) -> list[Reading]:
+    waves = sum(value for metric, (value, _) in counts.items() if "_wavefronts_" in metric)
     return [
         Reading(
-            case.name,
+            entry["case"],
             metric,
             tuple(values),
-            emulated.metrics[metric],
-            emulated.fidelity[metric],
+            *counts[metric],
             NOISE * waves if metric.startswith(NOISY) else 0.0,
+            launches * WITHIN.get(metric, 0.0),
         )
         for metric, values in entry["readings"].items()
-        if metric in emulated.fidelity
+        if metric in counts
     ]
 
 
