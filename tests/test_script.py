@@ -477,6 +477,30 @@ def test_reports_are_kept_where_one_says_and_not_without_end(fake_ncu, program, 
     assert again.report == one.report and again == one
 
 
+def test_recorded_lines_are_the_emulators(tmp_path, monkeypatch):
+    """What ncu printed of tests/lined_kernels.py on an H200, against the emulator's lines of the same program.
+
+    Not of the FFMA there: PTX executes it in all lanes and selects, ptxas predicates it.
+    """
+    text = gzip.decompress((HERE / "lined_kernels_h200.csv.gz").read_bytes()).decode()
+    measured = source.read(text)
+    emulated = lk.profile_script(HERE / "lined_kernels.py")
+    shared = "l1tex__data_{}_mem_shared_op_{}.sum".format
+    agreed = [
+        SECTORS, SECTORS.replace("_ld.", "_st."), REQUESTS, REQUESTS.replace("_ld.", "_st."),
+        *(shared(what, kind) for what in ("pipe_lsu_wavefronts", "bank_conflicts_pipe_lsu") for kind in ("ld", "st")),
+        "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
+    ]  # fmt: skip
+    assert list(measured) == [p.kernel for p in emulated] == ["turn", "mix"]
+    for profile in emulated:
+        both = [
+            {at["line"]: {n: at[n] for n in agreed if at.get(n)} for at in lines if any(at.get(n) for n in agreed)}
+            for lines in (measured[profile.kernel], profile.line_counts)
+        ]
+        assert both[0] == both[1] and len(both[0]) >= 2
+    assert sum(at.get(source.SAMPLES, 0) for at in measured["turn"]) > 0
+
+
 # ---------------------------------------------------------------------------- traces
 
 
@@ -488,12 +512,14 @@ def test_gaps_have_causes():
     kernels = (
         kernel(10, 2, 0, call=1), kernel(20, 2, 11, call=2), kernel(50, 2, 40, call=3),
         kernel(60, 2, 55, call=4, graph=True), kernel(62.5, 2, 55, call=4, graph=True), kernel(63, 5, 56, call=5),
+        kernel(1068, 2, 1000, call=6),
     )  # fmt: skip
     trace = GpuTrace("p.py", "measured", kernels, waits=(25.0,))
-    assert [(g.time, g.cause) for g in trace.gaps] == [(8, "launch"), (28, "host"), (8, "launch"), (0.5, "graph")]
-    assert (trace.span_us, trace.idle_us, trace.busy_us) == (58, 44.5, 13.5)
+    causes = ["launch", "host", "launch", "graph", "host"]
+    assert [(g.time, g.cause) for g in trace.gaps] == list(zip([8, 28, 8, 0.5, 1000], causes, strict=True))
+    assert (trace.span_us, trace.idle_us, trace.busy_us) == (1060, 1044.5, 15.5)
     assert trace.graph_saves_us == 16 - 2 * GRAPH_GAP_US
-    assert list(trace.frame["total_us"]) == [15] and list(trace.frame["launches"]) == [6]
+    assert list(trace.frame["total_us"]) == [17] and list(trace.frame["launches"]) == [7]
 
 
 def test_a_trace_without_a_gpu_lists_launches(program, tiny, capfd):
@@ -545,8 +571,11 @@ def test_the_timeline_is_one_file(recorded, tmp_path):
     own = [k for k in recorded["eager"].kernels if k.name == "increment"]
     assert list(bars.base) == [k.start for k in own] and list(bars.x) == [k.time for k in own]
     busy = next(t for t in figure.data if t.y[0] == "GPU busy")
-    width = busy.x[0]
-    assert sum(busy.customdata) * width == pytest.approx(recorded["eager"].busy_us, rel=1e-6)
+    total = sum(share * width for share, width in zip(busy.customdata, busy.x, strict=True))
+    assert total == pytest.approx(recorded["eager"].busy_us, rel=1e-6) and 0 <= min(busy.customdata)
+    ((name, start, _),) = recorded["eager"].ranges
+    inside = [k for k in recorded["eager"].kernels if name in k.ranges]
+    assert list(figure.layout.xaxis.range) == [start, inside[-1].end]
 
 
 def test_what_is_no_trace_is_said(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from labkit.profiling.trace import GpuTrace, Kernel
 
 BARS = 20_000  # a browser draws so many smoothly
-BINS = 400  # of the strip that shows how busy the GPU was: single kernels are too narrow to be seen from afar
+BINS = 400  # of the view, for the strip that shows how busy the GPU was: kernels are too narrow to be seen from afar
 NAMED = 10  # kernels with a colour of their own, by total time
 PALETTE = (
     "#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#eeca3b", "#b279a2", "#ff9da6", "#9d755d", "#79706e",
@@ -22,7 +24,8 @@ PALETTE = (
 
 def gpu_trace(data: GpuTrace) -> go.Figure:
     """Kernels of `labkit.profiling.trace.trace_script` over time, one row per stream; launches and ranges above them,
-    and below a strip with the share of the time in which the GPU was busy.
+    and below a strip with the share of the time in which the GPU was busy. Kernels in ranges, if there are any, fill
+    the view at first; a double click shows all.
 
     Up to BARS kernels are drawn, the first ones. Raises LabkitError for a trace without times.
     """
@@ -67,11 +70,18 @@ def gpu_trace(data: GpuTrace) -> go.Figure:
     others = [k for k in drawn if not k.kernel or k.name in ranked[NAMED:]]
     if others:
         bars("copies and other kernels", "#bab0ac", others)
+    inside = [k for k in drawn if k.ranges]
     first = min(k.start for k in drawn)
-    edges = [first + (last - first) * n / BINS for n in range(BINS + 1)]
+    begin, end = first, last
+    if inside:
+        named = {name for k in inside for name in k.ranges}
+        begin, end = min(r[1] for r in spans if r[0] in named), max(k.end for k in inside)
+    edges = [begin + (end - begin) * n / BINS for n in range(BINS + 1)]
+    edges = [*([first] if first < begin else []), *edges, *([last] if last > end else [])]
+    share = _busy(drawn, edges)
     figure.add_bar(
-        orientation="h", y=["GPU busy"] * BINS, base=edges[:-1], x=[(last - first) / BINS] * BINS, width=0.8,
-        customdata=(share := _busy(drawn, edges)), showlegend=False,
+        orientation="h", y=["GPU busy"] * len(share), base=edges[:-1], width=0.8, showlegend=False,
+        x=[b - a for a, b in itertools.pairwise(edges)], customdata=share,
         marker={"color": [_shade(s) for s in share], "line": {"width": 0}},
         hovertemplate="busy for %{customdata:.0%} of the time from %{base:,.0f} us<extra></extra>",
     )  # fmt: skip
@@ -79,10 +89,10 @@ def gpu_trace(data: GpuTrace) -> go.Figure:
             *sorted({_row(k) for k in drawn}), "GPU busy"]  # fmt: skip
     left = f"; the first {BARS:,} of {len(data.kernels):,} are drawn" if len(data.kernels) > BARS else ""
     figure.update_layout(
-        title={"text": f"{data.script} on {data.machine or 'a GPU'} ({data.origin}): busy for {data.busy_us:,.0f} of "
-                       f"{data.span_us:,.0f} us{left}", "font": {"size": 15}},
+        title={"text": f"{data.script} on {data.machine or 'a GPU'} ({data.origin}): the GPU was busy for "
+                       f"{data.busy_us:,.0f} us{left}", "font": {"size": 15}},
         barmode="overlay", template="plotly_white", height=240 + 46 * len(rows), hovermode="closest",
-        xaxis={"title": "time (us)", "rangeslider": {"visible": False}}, dragmode="zoom",
+        xaxis={"title": "time (us)", "range": [begin, end]}, dragmode="zoom",
         yaxis={"categoryorder": "array", "categoryarray": rows[::-1], "fixedrange": True},
         legend={"orientation": "h", "y": -0.25, "x": 0},
     )  # fmt: skip
@@ -92,17 +102,16 @@ def gpu_trace(data: GpuTrace) -> go.Figure:
 def _busy(kernels: Sequence[Kernel], edges: list[float]) -> list[float]:
     """For each bin between the edges the share of its time in which a kernel or copy ran."""
     found = [0.0] * (len(edges) - 1)
-    width = edges[1] - edges[0]
     until = edges[0]
     for k in kernels:  # by start
         at, end = max(k.start, until), k.end
         until = max(until, end)
-        while at < end:
-            n = min(int((at - edges[0]) / width), len(found) - 1)
-            stop = end if n == len(found) - 1 else min(end, max(edges[n + 1], at + width * 1e-6))
-            found[n] += (stop - at) / width
-            at = stop
-    return [min(share, 1.0) for share in found]
+        n = max(bisect.bisect_right(edges, at) - 1, 0)
+        while at < end and n < len(found):
+            stop = min(end, edges[n + 1])
+            found[n] += stop - at
+            at, n = stop, n + 1
+    return [busy / (b - a) for busy, (a, b) in zip(found, itertools.pairwise(edges), strict=True)]
 
 
 def _shade(share: float) -> str:

@@ -84,7 +84,7 @@ def plain(name: str) -> str:
 
     Of torch's elementwise kernels, which are all called alike, the functor stays: `elementwise_kernel<MulFunctor>`.
     """
-    name = re.sub(r"\[abi:.*?\]", "", short_name(name))
+    name = re.sub(r"\[[^\[\]]*\](?=\[|\(|$)", "", short_name(name))
     functors = re.findall(r"\w*Functor\w*", name)
     depth, kept = 0, []
     for letter in name:

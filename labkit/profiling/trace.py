@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # From node to node of a CUDA graph, beyond a kernel's own time when it is launched alone: 200 small kernels took
 # 192 us as a graph, 0.96 us each, and 0.86 us of it each when launched one by one (H200, driver 580, PyTorch 2.11).
 GRAPH_GAP_US = 0.1
+# From one launch call to the next. Launching takes 5 to 50 us from Python, longer under the profiler: a host that takes
+# more than this does something else in between, imports or compiles, which no graph would spare it.
+LAUNCH_US = 500.0
 KEPT = 20  # traces that stay in the folder where they go by default
 _LAUNCHES = ("LaunchKernel", "GraphLaunch", "LaunchCooperative")
 _WAITS = ("Synchronize", "cudaMemcpy", "cuMemcpyDtoH", "cuMemcpyHtoD", "cudaFree", "cuMemFree")
@@ -53,8 +56,8 @@ class Kernel:
 class Gap:
     """Time in us in which the GPU had nothing to do: from the end of `before` to the start of `after`.
 
-    `cause` is "launch" (the next launch had not reached it), "host" (the host waited or copied before it launched
-    on, so that no graph holds both), or "graph" (between nodes of one graph)."""
+    `cause` is "launch" (the next launch had not reached it), "host" (the host waited, copied, or took more than
+    LAUNCH_US before it launched on, which no graph spares it), or "graph" (between nodes of one graph)."""
 
     before: Kernel
     after: Kernel
@@ -186,16 +189,17 @@ class GpuTrace:
         by_cause = {c: [g for g in self.gaps if g.cause == c] for c in ("launch", "host", "graph")}
         idle = {c: sum(g.time for g in gaps) for c, gaps in by_cause.items()}
         lines.append(
-            f"The GPU was busy for {self.busy_us:,.0f} of {self.span_us:,.0f} us ({self.busy_us / self.span_us:.0%}): "
-            f"{idle['launch']:,.0f} us it waited for launches ({_many(len(by_cause['launch']), 'gap')}), "
-            f"{idle['host']:,.0f} us for the host ({_many(len(by_cause['host']), 'gap')})."
+            f"The GPU was busy for {self.busy_us:,.0f} us. It waited {idle['launch']:,.0f} us for launches "
+            f"({_many(len(by_cause['launch']), 'gap')}), and {idle['host']:,.0f} us for a host that did other things "
+            f"({_many(len(by_cause['host']), 'gap')})."
         )
         graphs = sum(k.graph for k in launches)
         if by_cause["launch"]:
-            saved = self.graph_saves_us
+            saved, of = self.graph_saves_us, self.busy_us + idle["launch"]
             lines.append(
-                f"CUDA graphs would save at most {saved:,.0f} us ({saved / self.span_us:.0%}): they launch many "
-                f"kernels at once, {GRAPH_GAP_US:g} us apart (measured on an H200). The profiler lengthens launches."
+                f"CUDA graphs would save at most {saved:,.0f} of the {of:,.0f} us of kernels and launches "
+                f"({saved / of:.0%}): they launch many kernels at once, {GRAPH_GAP_US:g} us apart (measured on an "
+                "H200). The profiler lengthens launches."
             )
         elif graphs:
             lines.append("CUDA graphs launch these kernels already.")
@@ -330,6 +334,8 @@ def _cause(before: Kernel, after: Kernel, waits: list[float]) -> str:
     if before.launched is None or after.launched is None:
         return "host"
     first, last = sorted((before.launched, after.launched))
+    if last - first > LAUNCH_US:
+        return "host"
     k = bisect.bisect_right(waits, first)
     return "host" if k < len(waits) and waits[k] < last else "launch"
 
