@@ -5,7 +5,7 @@
 // the same for all heads of a token: one sine and one cosine serve 4 of them.
 // Watch: instructions per pair; load requests.
 //
-// launch rope_vectorized<<<((T * ((H + 3) / 4) * ((P + 1) / 2) + 255) / 256), (256), 0>>>(dst, x, T, H, P, n_past, base)
+// launch rope_vectorized<<<((T * ((H + 3) / 4) * ((P + 1) / 2) + 255) / 256), (256)>>>(dst, x, T, H, P, n_past, base)
 
 constexpr int THREADS = 256;
 constexpr int HEADS = 4;
