@@ -72,7 +72,10 @@ def test_with_solutions_everything_passes(root, master):
 @pytest.mark.parametrize("master", MASTERS, ids=lambda path: path.stem)
 def test_a_student_gets_to_the_first_stub_and_is_told_what_is_missing(root, master):
     book = notebook(master)
-    first = next(cell.id for cell in book.cells if _is_stub(cell)).rsplit("--", 1)[0]
+    first = next((cell.id for cell in book.cells if _is_stub(cell)), None)
+    if first is None:
+        pytest.skip("there is no kernel to write in this notebook")
+    first = first.rsplit("--", 1)[0]
     end = next(n for n, cell in enumerate(book.cells) if cell.id.startswith(f"{first}--check"))
     book.cells = book.cells[: end + 1]
     _run(book, root)

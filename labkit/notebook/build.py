@@ -37,8 +37,8 @@ _ROLES = ("kernel", "check", "question", "explain")
 
 
 def masters(root: Path) -> list[Path]:
-    """The master notebooks under `root/solutions`; LabkitError where there are none."""
-    found = sorted(Path(root, "solutions").glob("*/*.py"))
+    """The master notebooks under `root/solutions`, in folders named as `02_gemm`; LabkitError where there are none."""
+    found = sorted(Path(root, "solutions").glob("[0-9]*/*.py"))
     if not found:
         raise LabkitError(f"No master notebook in {Path(root, 'solutions')}; only instructors have them.")
     return found

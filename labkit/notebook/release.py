@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,13 +36,17 @@ _IN_MARKDOWN = re.compile(r"(?m)^# (?=### (?:BEGIN|END) SOLUTION)")
 class Secret:
     """What students must not receive: its characters without spaces, and where it is from.
 
-    A line of a solution is looked for everywhere; a bare `answer` where it would be read as one, in
-    labs/ and labkit/problems/.
+    A line of a solution is looked for everywhere; a bare `answer` where it would be read as one, in the notebooks of
+    its `lab` and in its `problem`. `block` is the line with its neighbours: labkit's own CUDA C++ may have a line in
+    common with a solution by chance, but not three.
     """
 
     squeezed: str
     source: str
     answer: bool = False
+    lab: str = ""
+    problem: str = ""
+    block: str = ""
 
 
 def release(root: Path, dest: Path) -> list[Path]:
@@ -79,9 +84,14 @@ def leaks(root: Path, folder: Path) -> list[str]:
             found.append(f"{name} must not be handed out.")
         elif path.is_file():
             page = _Page(path)
-            public = name.parts[0] == "labs" or name.parts[:2] == ("labkit", "problems")
+            of_labkit = name.parts[0] == "labkit" and path.suffix == ".cu"
             for secret in hidden:
-                line = page.find(secret) if public or not secret.answer else None
+                said = name.parts[:2] in (("labs", secret.lab), ("labkit", "problems")) and (
+                    name.parts[0] == "labs" or name.stem == secret.problem
+                )
+                if secret.answer and not said or of_labkit and secret.block not in page.text:
+                    continue
+                line = page.find(secret)
                 if line:
                     found.append(f"{name} line {line} gives away {secret.source}.")
     return found
@@ -103,17 +113,26 @@ def secrets(root: Path) -> Iterator[Secret]:
     # What a given kernel or a stub shows is no secret where a solution repeats it.
     told_parts = [part for path, part, secret in parts if path in shown and not secret]
     public = "\n".join(_squeeze(line) for part in told_parts for line in part.lines)
-    for path, part, secret in parts:
-        for number, line in enumerate(part.lines if secret else (), part.line):
-            squeezed = _squeeze(line.strip().lstrip("#/ "))
-            told = _squeeze(line) in public or _IMPORT.match(line)
-            if len(squeezed) >= SHORTEST and not told:
-                yield Secret(squeezed, f"{path.relative_to(root)} line {number}")
+    hidden = [
+        (path, number, squeezed, "".join(_squeeze(near) for near in part.lines[max(0, at - 1) : at + 2]))
+        for path, part, secret in parts
+        for at, (number, line) in enumerate(zip(itertools.count(part.line), part.lines if secret else ()))
+        if len(squeezed := _squeeze(line.strip().lstrip("#/ "))) >= SHORTEST
+        and not (_squeeze(line) in public or _IMPORT.match(line))
+    ]
+    folders = defaultdict(set)
+    for path, _, squeezed, _ in hidden:
+        folders[squeezed].add(path.parent)
+    for path, number, squeezed, block in hidden:
+        if len(folders[squeezed]) == 1:  # what the solutions of several problems say is an idiom
+            yield Secret(squeezed, f"{path.relative_to(root)} line {number}", block=block)
     for master in books:
         for key, value in answers(master).items():
-            yield Secret(_squeeze(f'answer("{key}",{value})'), f"the answer to {key}")
+            about = {"lab": master.parent.name, "problem": key.split("/")[0]}
+            call = _squeeze(f'answer("{key}",{value})')
+            yield Secret(call, f"the answer to {key}", block=call)
             if "." in value or len(value) >= 6:  # shorter ones stand everywhere by chance
-                yield Secret(_squeeze(value), f"the answer to {key}", answer=True)
+                yield Secret(_squeeze(value), f"the answer to {key}", answer=True, **about)
 
 
 def _copy(root: Path, made: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from labkit.models.waves import QUESTIONS as CLIFF
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
@@ -228,6 +230,21 @@ problem = Problem(
             lambda: 4224 // ((1024 // 64) * (1024 // 64)),
             "slices",
             "256 tiles, each once per slice.",
+        ),
+        "ship_it/largest_square": Question(
+            "A kernel computes the place of an element as row * N + col in 32-bit integers, which go up to 2147483647. What "
+            "is the largest N for which a matrix of N x N floats has all its places in that range?",
+            lambda: math.isqrt(2**31),
+            "rows",
+            "The last place is N * N - 1; 46340 * 46340 is just below 2**31.",
+            relative=0.0,
+        ),
+        "ship_it/backward_ratio": Question(
+            "C = A @ B takes 2 * M * N * K operations. Training needs the gradients of A and of B, too. How many times the "
+            "operations of the forward product does the backward pass take?",
+            lambda: (2 * _CUBE["M"] * _CUBE["K"] * _CUBE["N"] * 2) / flops(_CUBE),
+            "times",
+            "The gradient of A is (gradient of C) @ B.T, that of B is A.T @ (gradient of C): two products of the same size.",
         ),
         **CLIFF,
     },
