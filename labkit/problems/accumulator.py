@@ -33,7 +33,7 @@ problem = Problem(
     flops=lambda d: d["R"] * d["K"],
     ladder=(
         Step("scalar", "a warp per row, float32 sums, one float16 per lane and load", "sectors per request"),
-        Step("wide", "eight float16 per lane and load, two loads in flight", "requests; bytes in flight", ("cuda",),
+        Step("wide", "eight float16 per lane and load, four loads in flight", "requests; bytes in flight", ("cuda",),
              why="numba has no expression that loads eight float16 at once"),
     ),
     shapes=(

@@ -440,8 +440,8 @@ assert (p_fp32[PER_REQUEST], p_fp16[PER_REQUEST]) == (4, 2)
 assert p_fp32[REQUESTS] == p_fp16[REQUESTS] and p_fp32[SECTORS] == 2 * p_fp16[SECTORS]
 
 # %% [markdown]
-# Half the sectors, as it should be, with **as many requests and instructions** as before. Each of them
-# now moves half as much. If it is requests that take the time, nothing is won.
+# Half the sectors, as it should be, with **as many requests** as before, and no fewer instructions. Each of them now
+# moves half as much. If it is requests and instructions that take the time, little is won.
 #
 # ### Two at a time: half2
 #
@@ -545,7 +545,7 @@ assert times["fp32"].bound.ms / times["fp32"].median_ms < 0.7
 # ## Where not to save
 #
 # Half the bytes in memory is a gift. Half the bytes in a **running sum** is a trap. A `float16` has 11 bits of
-# mantissa, so it holds every whole number up to 2048, and beyond that only the even ones. Add 1, again and again:
+# mantissa: it holds the small whole numbers, and beyond some point only every second one. Add 1, again and again:
 # where does the sum stop?
 
 # %% [markdown]
@@ -656,7 +656,8 @@ accumulator["wide", "cuda"].check()
 # %%
 sums_timed = [accumulator[rung, "cuda"].time() for rung in ("scalar", "wide")]
 for timing in sums_timed:
-    print(timing, "\n")
+    print(f"{timing.label}: {timing.median_ms:.3f} ms, {timing.bound.ms / timing.median_ms:.0%} of the read ceiling, "
+          f"{timing.ratio:.2f} times as fast as PyTorch; {timing.origin} on {timing.machine}")
 
 # %% solved_only=true
 assert sums_timed[0].median_ms > sums_timed[1].median_ms

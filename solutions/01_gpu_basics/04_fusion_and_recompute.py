@@ -476,7 +476,7 @@ recompute["vectorized"].check()
 p_fast = recompute["vectorized"].profile(N=N)
 fast = recompute_times["vectorized"]
 print(f"{spent('recompute/vectorized'):.0f} instructions per number, {spent('recompute/recompute'):.0f} in recompute")
-print(fast)
+fast
 
 # %% [markdown]
 # Could storing be as fast, if it were written as well? Give it the benefit of the doubt: a perfect kernel that moves 8
@@ -490,11 +490,16 @@ print(f"8 vectors at the ceiling: {perfect:.3f} ms at least. Recomputing takes {
 # %% solved_only=true
 assert sum(vectors(p_fast)) == 5 and spent("recompute/vectorized") < 0.5 * spent("recompute/recompute")
 assert fast.median_ms < 0.7 * perfect and fast.bound.ms / fast.median_ms > 0.9
-assert fast.median_ms < recompute.rival("compiled").median_ms < milliseconds["store"]
+assert fast.median_ms < recompute.rival("compiled").median_ms < perfect
 
 # %% [markdown]
-# torch.compile found the same trick by itself: it cuts the graph of forward and backward where the fewest bytes have
-# to be kept, and computes the rest again.
+# And torch.compile? It is below the 8-vector floor as well, so it cannot be storing: it has found the same trick by
+# itself. It cuts the graph of forward and backward where the fewest bytes have to be kept, and computes the rest again.
+
+# %%
+print(f"torch.compile: {milliseconds['torch.compile']:.3f} ms")
+
+# %% [markdown]
 #
 # ### Memory, too
 #

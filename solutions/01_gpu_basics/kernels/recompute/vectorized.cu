@@ -1,7 +1,7 @@
 // recompute/vectorized: y = s(s(s(x))) and dx = dy * dy/dx in float32, s(t) = 1 / (1 + exp(-t)); four per thread.
 //
-// Against recompute: 16-byte accesses, and a division and an exponential that round a little worse and take a quarter of
-// the instructions. Three sigmoids per number are affordable only if they are cheap.
+// Against recompute: 16-byte accesses, and a division and an exponential that round a little worse and take far fewer
+// instructions. Three sigmoids per number are affordable only if they are cheap.
 // Watch: instructions per number; requests.
 //
 // launch recompute_forward4<<<((N + 1023) / 1024), (256), 0>>>(y, x, N)
