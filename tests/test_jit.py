@@ -7,10 +7,12 @@ import struct
 
 import numpy as np
 import pytest
+import torch
 from engine_tools import add, nvrtc, ptx_kernel, run_cuda
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import labkit as lk
 from labkit.emulator import Emulation, KernelFault, Launch
 from labkit.emulator.counters import Counters
 from labkit.emulator.engine import Machine
@@ -19,7 +21,8 @@ from labkit.emulator.ptx import parse
 from labkit.emulator.trace import Trace
 from labkit.errors import LabkitError
 from labkit.kernels import emulating
-from labkit.problems import get
+from labkit.problems import get, names
+from labkit.problems.problem import as_argument
 
 pytestmark = pytest.mark.skipif(not usable(), reason="this machine has no fused multiply-add")
 
@@ -213,30 +216,46 @@ def test_instructions_give_the_same_bits(start: int, machines) -> None:
 
 GEMM = get("gemm")
 
-@pytest.mark.parametrize(
-    ("rung", "language"), [(step.name, lang) for step in GEMM.ladder for lang in step.languages], ids=str
-)
-def test_rungs_count_the_same(rung: str, language: str, machines) -> None:
-    """Outputs bit for bit, all counters, all lines, on a size that fits nothing."""
-    import labkit as lk
 
-    solution = lk.problem("gemm")[rung, language].solution
-    kernel = solution.load(solution.path).kernel
-    shape = GEMM.dims_of({"M": 97, "N": 75, "K": 41})
+def both(problem, kernel, shape: dict[str, int]) -> None:
+    """Run a solution on both engines: outputs bit for bit, all counters, all lines."""
     results = []
+    options = problem.options_of(shape)
     for engine in ("interpreter", "compiled"):
-        inputs = GEMM.make_inputs(shape, 0, device="cpu")
-        outputs = GEMM.make_outputs(shape)
+        inputs, outputs = problem.make_inputs(shape, 0, device="cpu"), problem.make_outputs(shape)
         for tensor in outputs.values():
             tensor.zero_()
         counters = Counters()
         emulation = Emulation(engine=engine, counters=counters)
         with emulating(emulation, names={**outputs, **inputs}):
-            kernel.launch(*outputs.values(), *inputs.values())
-        bits = {name: tensor.numpy().tobytes() for name, tensor in outputs.items()}
+            kernel.launch(as_argument(outputs), *inputs.values(), **options)
+        bits = {name: tensor.view(torch.uint8).numpy().tobytes() for name, tensor in outputs.items()}
         results.append((bits, counts(counters, emulation.memory)))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize(
+    ("rung", "language"), [(step.name, lang) for step in GEMM.ladder for lang in step.languages], ids=str
+)
+def test_rungs_count_the_same(rung: str, language: str, machines) -> None:
+    """On a size that fits nothing."""
+    solution = lk.problem("gemm")[rung, language].solution
+    both(GEMM, solution.load(solution.path).kernel, GEMM.dims_of({"M": 97, "N": 75, "K": 41}))
     assert machines[-1].jit.compiled
+
+
+def solutions() -> list[tuple[str, str, str]]:
+    found = [(name, step) for name in names() if name != "gemm" for step in get(name).ladder]
+    return [(name, step.name, lang) for name, step in found for lang in step.languages]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("problem", "rung", "language"), solutions(), ids=str)
+def test_all_solutions_count_the_same(problem: str, rung: str, language: str) -> None:
+    """At the shape that their profiles are shown for."""
+    operation = lk.problem(problem)
+    kernel = operation[rung, language].solution.kernel
+    both(operation, kernel, operation.dims_of(operation.profile_shape))
 
 
 # ---------------------------------------------------------------------------- random kernels
