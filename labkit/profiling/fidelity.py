@@ -192,12 +192,13 @@ def readings(case: Case, entry: dict[str, Any]) -> list[Reading]:
     counts = {metric: (emulated.metrics[metric], claim) for metric, claim in emulated.fidelity.items()}
     if not same_code(case, entry):
         counts.update({metric: (counts[metric][0], "modeled") for metric in OF_CODE if metric in counts})
-    return _readings(entry, counts, len(entry["code"] or "1"))
+    return _readings(entry, counts, len(entry.get("code") or "1"))
 
 
 def same_code(case: Case, entry: dict[str, Any]) -> bool:
     """Whether what was measured is, instruction by instruction, what is compiled here."""
-    return entry["code"] is not None and machine_codes(case.run()["fn"]) == entry["code"]
+    code = entry.get("code")  # without one, it was recorded before codes were, or without the tools
+    return code is not None and machine_codes(case.run()["fn"]) == code
 
 
 def frozen(name: str) -> list[Reading]:
