@@ -86,7 +86,9 @@ def test_the_command_shows_and_draws(capsys, tmp_path):
 def test_pictures_hold_every_point(curves):
     chase = lk.plots.latency(curves).data[0]
     assert list(chase.y) == [load.median_ns for load in curves.loads]
-    *dots, law = lk.plots.littles_law(curves).data
+    figure = lk.plots.littles_law(curves, {"here": 8192})
+    *dots, law = figure.data
+    assert [(a.text, a.x) for a in figure.layout.annotations] == [("here", pytest.approx(np.log10(8192)))]
     assert sum(len(trace.x) for trace in dots) == len(curves.reads)
     assert law.y[0] == pytest.approx(law.x[0] * curves.sms / curves.dram.median_ns)
     assert max(law.y) == curves.ceilings["read_gbps"]

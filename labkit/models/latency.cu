@@ -70,11 +70,11 @@ extern "C" __global__ void read_in_flight(float *out, const Word *in, int turns)
     for (int turn = 0; turn < turns; ++turn, p += LOADS * threads) {
         Word v[LOADS];
 #pragma unroll
-        for (int k = 0; k < LOADS; ++k)
-            v[k] = __ldcg(p + k * threads);
+        for (int j = 0; j < LOADS; ++j)
+            v[j] = __ldcg(p + j * threads);
 #pragma unroll
-        for (int k = 0; k < LOADS; ++k)
-            sum += total(v[k]);
+        for (int j = 0; j < LOADS; ++j)
+            sum += total(v[j]);
     }
     if (sum == 1.2345f)
         *out = sum;  // never with random data, and the compiler cannot know

@@ -66,7 +66,7 @@ def ladder(timings: Sequence[Timed]) -> go.Figure:
             slow, middle, fast = zip(*(_rates(t, work) for t in mine.values()), strict=True)
             figure.add_bar(
                 x=list(mine), y=middle, name=language, marker_color=color,
-                texttemplate="%{y:.3g}", textposition="outside", cliponaxis=False,
+                texttemplate="%{y:,.3r}", textposition="outside", cliponaxis=False,
                 customdata=[[work / v, t.origin] for t, v in zip(mine.values(), middle, strict=True)],
                 hovertemplate="%{x}: %{y:.4g} " + unit + "<br>%{customdata[0]:.3f} ms, %{customdata[1]}<extra></extra>",
                 error_y={
@@ -107,9 +107,10 @@ def _rates(timing: Timed, work: float) -> tuple[float, float, float]:
 
 
 def _line(figure: go.Figure, y: float, name: str, color: str, dash: str) -> None:
+    number = f"{y:,.0f}" if y >= 1000 else f"{y:.3g}"
     figure.add_hline(
         y=y, line={"color": color, "width": 1.5, "dash": dash},
-        annotation={"text": f"{name}, {y:.3g}", "font": {"color": color}, "xanchor": "left", "x": 0},
+        annotation={"text": f"{name}, {number}", "font": {"color": color}, "xanchor": "left", "x": 0},
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,10 +59,7 @@ def latency(curves: Curves) -> go.Figure:
         y=curves.shared.median_ns, line={"color": COLORS[2], "dash": "dot"},
         annotation={"text": f"shared memory, {curves.shared.median_cycles:.0f} cycles", "xanchor": "right", "x": 1},
     )  # fmt: skip
-    figure.add_vline(
-        x=curves.l2, line={"color": _CEILING, "dash": "dash", "width": 1},
-        annotation={"text": f"L2: {_bytes(curves.l2)}", "xanchor": "right", "showarrow": False},
-    )  # fmt: skip
+    _mark(figure, curves.l2, f"the L2 cache: {_bytes(curves.l2)}")
     ticks = [2**k for k in range(10, 31, 2)]
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_bytes(t) for t in ticks])
     figure.update_yaxes(rangemode="tozero")
@@ -69,20 +67,27 @@ def latency(curves: Curves) -> go.Figure:
     return figure
 
 
-def littles_law(curves: Curves) -> go.Figure:
-    """GB/s read against bytes in flight per multiprocessor, with what Little's law allows: bytes over latency."""
+def littles_law(curves: Curves, marks: Mapping[str, float] | None = None) -> go.Figure:
+    """GB/s read against bytes in flight per multiprocessor, with what Little's law allows: bytes over latency.
+
+    marks: bytes in flight to point out, by their names.
+    """
     figure = _figure("Bandwidth is bytes in flight over latency", curves, "bytes in flight per multiprocessor", "GB/s")
     _series(figure, curves.reads, curves.sms)
-    flights = sorted({rate.in_flight for rate in curves.reads})
+    flights = [rate.in_flight for rate in curves.reads]
     top = curves.ceilings.get("read_gbps") or max(rate.rate for rate in curves.reads)
-    law = [(f / curves.sms, min(f / curves.dram.median_ns, top)) for f in flights]
+    bend = top * curves.dram.median_ns
+    law = [(f / curves.sms, min(f / curves.dram.median_ns, top)) for f in (min(flights), bend, max(flights))]
     figure.add_scatter(
         x=[x for x, _ in law], y=[y for _, y in law], mode="lines", line={"color": "black", "dash": "dot"},
         name=f"Little's law at {curves.dram.median_ns:.0f} ns, up to {top:,.0f} GB/s", hoverinfo="skip",
     )  # fmt: skip
     ticks = [2**k for k in range(6, 20, 2)]
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_bytes(t) for t in ticks])
-    figure.update_yaxes(type="log")
+    ticks = [10**k * step for k in range(1, 5) for step in (1, 3)]
+    figure.update_yaxes(type="log", tickvals=ticks, ticktext=[f"{t:,}" for t in ticks])
+    for name, size in (marks or {}).items():
+        _mark(figure, size, name)
     return figure
 
 
@@ -100,6 +105,14 @@ def ilp(curves: Curves) -> go.Figure:
     figure.update_xaxes(type="log", tickvals=warps, ticktext=[str(w) for w in warps])
     figure.update_yaxes(rangemode="tozero")
     return figure
+
+
+def _mark(figure: go.Figure, x: float, text: str) -> None:
+    """A vertical line on a logarithmic axis. (plotly's own add_vline puts its text elsewhere there.)"""
+    figure.add_vline(x=x, line={"color": _CEILING, "dash": "dash", "width": 1})
+    figure.add_annotation(
+        x=math.log10(x), y=1, yref="paper", yanchor="bottom", text=text, showarrow=False, font={"color": _CEILING}
+    )
 
 
 def _series(figure: go.Figure, rates: Iterable[Rate], sms: int) -> None:
@@ -129,5 +142,5 @@ def _figure(title: str, curves: Curves, x: str, y: str) -> go.Figure:
 def _bytes(size: float) -> str:
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if size >= scale:
-            return f"{size / scale:g} {unit}"
+            return f"{size / scale:.4g} {unit}"
     return f"{size:g} B"

@@ -101,14 +101,14 @@ problem = Problem(
         "coalesced/bytes_in_flight": Question(
             "A multiprocessor holds 2048 threads. In coalesced, each loads one number of 4 bytes, and stores it. How "
             "many bytes can be on their way to a multiprocessor at most?",
-            lambda: 2048 * 4,
+            lambda: 4 * 2048,
             "bytes",
             "4 bytes per thread; Little's law asks for about 12,000 on an H200, and its curve for two to three times "
             "that.",
         ),
         "unrolled/bytes_in_flight": Question(
             "And in unrolled, where each thread starts four such loads?",
-            lambda: 2048 * 4 * 4,
+            lambda: 4 * 4 * 2048,
             "bytes",
             "16 bytes per thread.",
         ),

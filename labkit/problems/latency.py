@@ -75,7 +75,7 @@ problem = Problem(
     odd_shape={"N": 4001, "W": 61},
     questions={
         "hops": Question(
-            "How many hops are 64 walks of 16 steps?", lambda: 64 * 16, "hops", "Each walk hops 16 times."
+            "How many hops are 64 walks of 16 steps?", lambda: 16 * 64, "hops", "Each walk hops 16 times."
         ),
         "one_thread/microseconds": Question(
             f"A load from device memory takes about {DRAM_NS} ns. How many microseconds do 64 walks of 16 hops take, "

@@ -116,7 +116,7 @@ assert t_one_thread.gbps < t_one_thread.ceilings["copy_gbps"] / 1000
 # %%
 @cuda.jit
 def who_am_i(block, warp, lane):
-    i = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x  # my number in the whole grid
+    i = 64 * cuda.blockIdx.x + cuda.threadIdx.x  # my number in the whole grid, in blocks of 64
     block[i] = cuda.blockIdx.x
     warp[i] = cuda.threadIdx.x // 32  # of its block
     lane[i] = cuda.threadIdx.x % 32
@@ -227,7 +227,7 @@ lk.answer("vector_add/grid/blocks", 4)
 # %% [markdown]
 # <details><summary>Hint 1: which element?</summary>
 #
-# The kernel `who_am_i` above computes exactly that.
+# The kernel `who_am_i` above computes that for blocks of 64. How many threads do yours have?
 #
 # <details><summary>Hint 2: the end</summary>
 #
@@ -288,12 +288,6 @@ lk.problem("vector_add")["grid", "cuda"].check()
 # length. There is another way: a grid of fixed size, whose threads all go on by the size of the grid, as
 # those of one_block went on by the size of the block. `cuda.gridDim.x` is the number of blocks.
 
-# %% kernel="vector_add/grid_stride"
-
-# %% check="vector_add/grid_stride" points=2
-grid_stride = lk.problem("vector_add")["grid_stride"]
-grid_stride.check()
-
 # %% [markdown]
 # <details><summary>Hint 1: how many threads?</summary>
 #
@@ -304,6 +298,12 @@ grid_stride.check()
 # It begins where a thread of grid begins.
 #
 # </details></details>
+
+# %% kernel="vector_add/grid_stride"
+
+# %% check="vector_add/grid_stride" points=2
+grid_stride = lk.problem("vector_add")["grid_stride"]
+grid_stride.check()
 
 # %%
 t_grid_stride = grid_stride.time()
@@ -337,7 +337,7 @@ walk = lk.problem("latency")["one_thread"]
 walk.check()
 
 # %% question="latency/hops" points=1
-lk.answer("latency/hops", 64 * 16)
+lk.answer("latency/hops", 1024)
 
 # %% [markdown]
 # A load from the memory of an H200 takes some 350 ns. That is a round number; the true one comes in a moment.
@@ -477,8 +477,6 @@ lk.answer("latency/interleaved/ratio", 8)
 # eight places `p[0] ... p[7]` are kept at once. What is before the region is given: the places at which
 # eight walks begin.
 
-# %% kernel="latency/interleaved"
-
 # %% [markdown]
 # <details><summary>Hint 1: the order</summary>
 #
@@ -490,6 +488,8 @@ lk.answer("latency/interleaved/ratio", 8)
 # When W is not a multiple of 8, the last turn has walks that do not exist. They may run; they may not write.
 #
 # </details></details>
+
+# %% kernel="latency/interleaved"
 
 # %% check="latency/interleaved" points=3
 interleaved = lk.problem("latency")["interleaved"]

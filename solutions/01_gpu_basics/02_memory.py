@@ -96,14 +96,14 @@ assert p_chunked[PER_LOAD] == 32 == p_chunked[PER_STORE]
 # %% question="copy/coalesced/sectors_per_request" points=1
 lk.answer("copy/coalesced/sectors_per_request", 4)
 
-# %% kernel="copy/coalesced"
-
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
 # One element per thread: the body of vector_add's grid, with one array less.
 #
 # </details>
+
+# %% kernel="copy/coalesced"
 
 # %% check="copy/coalesced" points=3
 coalesced = lk.problem("copy")["coalesced"]
@@ -274,7 +274,7 @@ lk.answer("copy/coalesced/bytes_in_flight", 2048 * 4)
 from labkit.models.latency import curves
 
 measured = curves()
-lk.plots.littles_law(measured).add_vline(x=8192, line_dash="dash", annotation_text="coalesced, at most")
+lk.plots.littles_law(measured, {"coalesced, at most": copy.questions["coalesced/bytes_in_flight"].value()})
 
 # %% [markdown]
 # Not enough bytes in flight, and no room for more threads. So let each thread start **four loads**, then store
@@ -283,8 +283,6 @@ lk.plots.littles_law(measured).add_vline(x=8192, line_dash="dash", annotation_te
 
 # %% question="copy/unrolled/bytes_in_flight" points=1
 lk.answer("copy/unrolled/bytes_in_flight", 2048 * 4 * 4)
-
-# %% kernel="copy/unrolled"
 
 # %% [markdown]
 # <details><summary>Hint 1: the order</summary>
@@ -297,6 +295,8 @@ lk.answer("copy/unrolled/bytes_in_flight", 2048 * 4 * 4)
 # `i`, `i + THREADS`, `i + 2 * THREADS` and `i + 3 * THREADS`.
 #
 # </details></details>
+
+# %% kernel="copy/unrolled"
 
 # %% check="copy/unrolled" points=3
 unrolled = lk.problem("copy")["unrolled"]
@@ -405,8 +405,6 @@ assert p_naive[PER_LOAD] == 4 and p_naive[PER_STORE] == 32
 # A warp's threads read what other warps have written. `cuda.syncthreads()` is a **barrier**: nobody passes
 # before everybody is there. The first half is given; write the second.
 
-# %% kernel="transpose/tiled"
-
 # %% [markdown]
 # <details><summary>Hint 1: where does the tile go?</summary>
 #
@@ -422,6 +420,8 @@ assert p_naive[PER_LOAD] == 4 and p_naive[PER_STORE] == 32
 # B has N rows and M columns. The tests have matrices that no tile divides.
 #
 # </details></details></details>
+
+# %% kernel="transpose/tiled"
 
 # %% check="transpose/tiled" points=4
 tiled = lk.problem("transpose")["tiled"]
@@ -506,8 +506,6 @@ lk.answer("transpose/swizzled/place", 5 * 32 + 6)
 # %% question="transpose/swizzled/column_wavefronts" points=1
 lk.answer("transpose/swizzled/column_wavefronts", 1)
 
-# %% kernel="transpose/swizzled"
-
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
@@ -515,6 +513,8 @@ lk.answer("transpose/swizzled/column_wavefronts", 1)
 # it is written and when it is read.
 #
 # </details>
+
+# %% kernel="transpose/swizzled"
 
 # %% check="transpose/swizzled" points=3
 swizzled = lk.problem("transpose")["swizzled"]
