@@ -55,13 +55,6 @@ problem = Problem(
         Step("online", "largest and sum in one pass, each correcting the other", "global load sectors; instructions"),
         Step("vectorized", "the row stays in registers; 16-byte accesses", "global load sectors and requests"),
         Step("long_rows", "several blocks per row, which leave partial results", "multiprocessors in use"),
-        Step(
-            "one_sweep",
-            "a row is read again while the L2 still has it",
-            "DRAM bytes read",
-            languages=("cuda",),
-            why="numba has no cache hints, and this rung is about what stays in the L2",
-        ),
     ),
     shapes=(
         {"rows": 4, "cols": 256},

@@ -82,14 +82,6 @@ WRONG = [
         r"y\[1, \d+\] got .* want ",
     ),
     Wrong(
-        "does not wait for the row",
-        "one_sweep",
-        None,
-        ("            while (atomicAdd(&ready[(ticket - lag) / chunks], 0) == 0) {}", "            ;"),
-        "race|uninitialized",
-        r"totals",
-    ),
-    Wrong(
         "low precision sum",
         "three_pass",
         (

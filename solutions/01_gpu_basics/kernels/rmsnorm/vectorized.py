@@ -62,7 +62,7 @@ def row_sum(value, slots):
     return value
 
 
-@cuda.jit
+@cuda.jit(max_registers=64)  # a block of 1024 threads has no more
 def rmsnorm_vectorized(y, x, w, rows, cols, eps, aligned):
     slots = cuda.shared.array(32, float32)
     row = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
