@@ -37,7 +37,8 @@ smem_tile.check()
 # %%
 REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
-DRAM = "dram__bytes_read.sum"
+DRAM = "dram__bytes_read.sum"  # the kernel's own code among them
+DATA = "labkit__distinct_bytes_global_op_ld.sum"  # without it: what the emulator tells, and no GPU
 SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 SHARED_STORES = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
 STORE_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
@@ -59,7 +60,7 @@ def intensity(p):
     """FLOP per byte at each level of memory."""
     flops = 2 * 32 * work(p)
     return {
-        "DRAM": flops / p[DRAM],
+        "DRAM": flops / p.metrics.get(DATA, p[DRAM]),
         "global loads": flops / (32 * p[SECTORS]),  # a sector is 32 bytes
         "shared memory": flops / (128 * p[SHARED]),  # a wavefront takes all 32 banks, 4 bytes each
         "registers": 2 / (4 * 4),  # a multiply-add reads three numbers and writes one
