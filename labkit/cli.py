@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     profile.add_argument("--range", metavar="NAME", help="of a program: launches in this nvtx range (domain@name) only")
     profile.add_argument("--launch-skip", type=int, default=0, metavar="N", help="of those, leave out the first N")
     profile.add_argument("--launch-count", type=int, metavar="N", help="... and profile N at most")
-    profile.add_argument("--sample", metavar="N", help="of a program on the emulator: count some blocks only")
+    profile.add_argument("--sample", type=int, metavar="N", help="on the emulator: run N blocks of each launch")
 
     trace = command("trace", _trace, "Draw a program's kernels over time: trace script.py -- its arguments.")
     trace.add_argument("target", type=Path, metavar="SCRIPT.py", help="a program of yours")
@@ -120,6 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     fidelity = command("fidelity", _fidelity, "Compare the emulator's counters with Nsight Compute's.")
     fidelity.add_argument("problem", metavar="PROBLEM", help="such as gemm, or corpus: kernels made to be hard")
     _add_record(fidelity)
+
+    speed = command("speed", _speed, "Set modelled times beside those recorded on a GPU.")
+    _add_record(speed)
 
     from labkit import cliff
 
@@ -353,6 +356,20 @@ def _fidelity(arguments: argparse.Namespace) -> int:
     for r in wrong:
         print(f"{r.case}: {r.metric} reads {', '.join(f'{v:,.6g}' for v in r.ncu)}, counted {r.emulator:,.6g}")
     return 1 if wrong else 0
+
+
+def _speed(arguments: argparse.Namespace) -> int:
+    from labkit.profiling import speed
+
+    if arguments.record:
+        print(f"Recorded in {speed.record(arguments.record)}.")
+        return 0
+    for row in speed.compare_launches():
+        print(
+            f"{row.name:24} {1e3 * row.measured:9.1f} us measured, {1e3 * row.modelled:9.1f} us modelled "
+            f"({row.error:+.0%}), bound by {row.binds}"
+        )
+    return 0
 
 
 def _build(arguments: argparse.Namespace) -> int:

@@ -282,13 +282,36 @@ def test_the_command_line(program, tiny, capfd):
     assert "are for programs" in capfd.readouterr().err
 
 
-def test_large_launches_are_announced(tmp_path, capfd):
-    (tmp_path / "p.py").write_text(
-        "import numpy as np\nfrom numba import cuda\n\n\n@cuda.jit\ndef none(a):\n    pass\n\n\n"
-        "none[2**13, 1024](np.zeros(1))\n"
-    )
-    lk.profile_script(tmp_path / "p.py")
-    assert "none has 8,388,608 threads, which the emulator runs for a while" in capfd.readouterr().err
+LARGE = """\
+import numpy as np
+from numba import cuda
+
+
+@cuda.jit
+def first(out, a):
+    i = cuda.grid(1)
+    out[i % 32] = a[i % 32]
+
+
+first[2**13, 1024](np.zeros(32, np.float32), np.ones(32, np.float32))
+"""
+
+
+def test_large_launches_are_announced_and_can_be_sampled(tmp_path, capfd):
+    path = tmp_path / "p.py"
+    path.write_text(LARGE)
+    found = lk.profile_script(path)
+    assert "first has 8,388,608 threads, which the emulator runs for a while; --sample" in capfd.readouterr().err
+    assert cli.main(["profile", str(path), "--sample", "4", "--json"]) == 0
+    shown = capfd.readouterr()
+    sampled = json.loads(shown.out)
+    assert shown.err == ""
+    profile = sampled["kernels"]["first"]
+    assert profile["metrics"][SECTORS] == found["first"][SECTORS] == 4 * 2**13 * 32
+    assert profile["fidelity"][SECTORS] == "sampled" and found["first"].fidelity[SECTORS] == "exact"
+    assert "At most 4 blocks of each launch ran" in sampled["notes"][1]
+    with pytest.raises(LabkitError, match="1 or more"):
+        lk.profile_script(path, sample=0)
 
 
 # ---------------------------------------------------------------------------- under ncu

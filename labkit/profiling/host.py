@@ -25,7 +25,7 @@ LONG = 2**23  # threads of a launch from which the emulator may take a minute an
 @dataclass
 class Order:
     """What to run, and how. `results` is the JSON file that is written; `kernel`, `range`, `skip` and `count` choose
-    among the launches as the options of ncu do; `sample` is handed to the emulator."""
+    among the launches as the options of ncu do; `sample` is how many blocks of each launch the emulator runs."""
 
     script: str
     args: list[str]
@@ -35,7 +35,7 @@ class Order:
     range: str | None = None
     skip: int = 0
     count: int | None = None
-    sample: Any = None
+    sample: int | None = None
 
     def wants(self, kernel: str, ranges: Sequence[str]) -> bool:
         """Whether a launch is chosen by its kernel and ranges."""
@@ -71,7 +71,7 @@ class Log:
             last = self.order.skip + self.order.count if self.order.count is not None else self.fitting
             wanted = self.order.skip < self.fitting <= last
         self._warn(kernel, grid, block)
-        emulation = self._emulation(kernel) if wanted else Emulation()
+        emulation = self._emulation(kernel) if wanted else Emulation(sample=self.order.sample)
         Emulating(emulation).launch(*args, **options)
         if wanted:
             made["profile"] = profile_of(emulation, kernel).to_dict()
@@ -82,29 +82,25 @@ class Log:
         """One that counts; of a kernel's first launch it also keeps one warp's accesses, for pictures."""
         from labkit.emulator.counters import Counters
         from labkit.emulator.engine import Emulation
+        from labkit.emulator.sampling import Sampled
         from labkit.emulator.trace import Trace
         from labkit.profiling.emulated import Watched
 
-        more = {} if self.order.sample is None else {"sample": self.order.sample}
+        sample = self.order.sample
+        counters = Counters() if sample is None else Sampled(sample)
         if kernel in self.told:
-            return Emulation(counters=Counters(), **more)
-        return Watched(counters=Counters(), trace=Trace(), **more)
+            return Emulation(counters=counters, sample=sample)
+        return Watched(counters=counters, trace=Trace(), sample=sample)
 
     def _warn(self, kernel: str, grid: Sequence[int], block: Sequence[int]) -> None:
         threads = grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2]
         if threads < LONG or self.order.sample is not None or kernel in self.told:
             return
-        hint = "; --sample counts some blocks only" if can_sample() else "; a smaller size tells the same per request"
-        print(f"labkit: {kernel} has {threads:,} threads, which the emulator runs for a while{hint}.", file=sys.stderr)
-
-
-def can_sample() -> bool:
-    """Whether the emulator offers to run some blocks only."""
-    import inspect
-
-    from labkit.emulator.engine import Emulation
-
-    return "sample" in inspect.signature(Emulation.__init__).parameters
+        print(
+            f"labkit: {kernel} has {threads:,} threads, which the emulator runs for a while; --sample 64 runs 64 "
+            "blocks of each launch and scales the counts up, but leaves outputs incomplete.",
+            file=sys.stderr,
+        )
 
 
 def main(argv: Sequence[str] | None = None) -> int:

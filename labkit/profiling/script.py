@@ -162,7 +162,7 @@ def profile_script(
     range: str | None = None,  # noqa: A002
     launch_skip: int = 0,
     launch_count: int | None = None,
-    sample: Any = None,
+    sample: int | None = None,
     keep: bool | str | Path = True,
     stdout: int | None = None,
 ) -> ScriptProfiles:
@@ -173,7 +173,8 @@ def profile_script(
     kernel, range : only launches of the kernel of that name, in the nvtx range of that name (`domain@name`).
     launch_skip, launch_count : of those, leave out so many first, and profile so many at most.
     metrics : a set of `labkit.profiling.metrics.SETS`, for ncu, which runs each launch again for every few counters:
-    by default "full" where a kernel is named, else "quick". sample : handed to the emulator, where it has that.
+    by default "full" where a kernel is named, else "quick". sample : on the emulator, run only so many
+    blocks of each launch and scale the counts up, for large grids; what the program computes is incomplete then.
     keep : as for `Rung.profile`. stdout : the file descriptor that takes what the program prints.
     Raises LabkitError where there is no such file, where no kernel was launched, or none that fits.
     """
@@ -186,8 +187,8 @@ def profile_script(
     wanted = metric_set(metrics)
     if launch_skip < 0 or (launch_count is not None and launch_count < 1):
         raise LabkitError("launch_skip is 0 or more, and launch_count 1 or more.")
-    if sample is not None and not host.can_sample():
-        raise LabkitError("The emulator cannot sample blocks; profile a smaller size instead.")
+    if sample is not None and sample < 1:
+        raise LabkitError("sample is the number of blocks to run, 1 or more.")
     order = host.Order(
         script, [str(a) for a in args], "count", "", kernel, range, launch_skip, launch_count, sample
     )
@@ -267,6 +268,8 @@ def _emulated(order: host.Order, stdout: int | None) -> ScriptProfiles:
     first = {name: own[0] for name, own in by_name.items()}
     profiles = {name: together(own) for name, own in by_name.items()}
     notes = ["Times are not available: the emulator counts, and has no clock."]
+    if order.sample is not None:
+        notes.append(f"At most {order.sample} blocks of each launch ran: counts are scaled up, outputs incomplete.")
     notes += ended(order.script, results["status"], results["error"])
     return ScriptProfiles(
         order.script, profiles, first, [launch for launch, _ in counted], status=results["status"], notes=notes
@@ -278,12 +281,12 @@ def together(profiles: Sequence[Profile]) -> Profile:
     if len(profiles) == 1:
         return profiles[0]
     metrics = ncu.combine([profile.metrics for profile in profiles])
-    worst = {"exact": 0, "modeled": 1, "bound": 2}
+    worst = {"exact": 0, "modeled": 1, "sampled": 2, "bound": 3}
     fidelity: dict[str, str] = {}
     arrays: dict[str, dict[str, int]] = {}
     for profile in profiles:
         for name, claim in profile.fidelity.items():
-            if worst.get(claim, 2) >= worst.get(fidelity.get(name, "exact"), 2):
+            if worst[claim] >= worst[fidelity.get(name, "exact")]:
                 fidelity[name] = claim
         for name, used in profile.arrays.items():
             sums = arrays.setdefault(name, {})
