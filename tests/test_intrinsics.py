@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -9,10 +10,11 @@ import pytest
 
 pytest.importorskip("numba.cuda")
 
-from numba import cuda, float32, int64  # noqa: E402
+from numba import cuda, float32, int8, int32, int64  # noqa: E402
 from numba.core.errors import TypingError  # noqa: E402
+from numba.cuda.types import float16  # noqa: E402
 
-from labkit.kernels.intrinsics import load4, store4  # noqa: E402
+from labkit.kernels.intrinsics import dp4a, load4, load8, load16, store4, store8  # noqa: E402
 
 
 def ptx(kernel, *signature) -> str:
@@ -65,3 +67,44 @@ def test_a_process_may_use_them_first_in_a_kernel():
         "k = cuda.jit('void(float32[::1])')(lambda a: lk.cuda.store4(a, 0, lk.cuda.load4(a, 4)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_halves_and_bytes_are_one_access_of_16_bytes_each():
+    def kernel(out, a, q, r, s):
+        store8(out, 0, load8(a, 8))
+        left, right = load16(q, 16), load16(r, 0)
+        s[0] = dp4a(left[0], right[3], s[0])
+
+    text = ptx(kernel, float16[::1], float16[::1], int8[::1], int8[::1], int32[::1])
+    assert len(re.findall(r"ld\.global\.v4\.[bu]32|ld\.global\.v8\.[bf]16|ld\.global\.v2\.[bu]64", text)) == 3, text
+    assert len(re.findall(r"st\.global\.v4\.[bu]32|st\.global\.v8\.[bf]16|st\.global\.v2\.[bu]64", text)) == 1
+    assert text.count("dp4a.s32.s32") == 1
+
+
+@pytest.mark.parametrize(
+    "call, array, says",
+    [
+        (load8, float32[::1], "load8 takes a 1-D float16 array"),
+        (load16, float16[::1], "load16 takes a 1-D int8 array"),
+        (load8, float16[:], "contiguous"),
+    ],
+)
+def test_accesses_to_halves_and_bytes_refuse(call, array, says):
+    def kernel(a):
+        call(a, 0)
+
+    with pytest.raises(TypingError, match=says):
+        ptx(kernel, array)
+
+
+def test_store8_and_dp4a_refuse_other_values():
+    def store(a):
+        store8(a, 0, (1.0, 2.0))
+
+    def dot(s):
+        s[0] = dp4a(s[0], s[0], s[0])
+
+    with pytest.raises(TypingError, match="tuple of 8 float32"):
+        ptx(store, float16[::1])
+    with pytest.raises(TypingError, match="three int32"):
+        ptx(dot, int64[::1])

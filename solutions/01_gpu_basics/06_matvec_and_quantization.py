@@ -304,15 +304,23 @@ p_vectorized.diff(p_block)
 # %%
 lk.plots.access_map(p_vectorized, "W")
 
+# %% [markdown]
+# Look at the theoretical occupancy in the table above: a multiprocessor can hold far fewer warps of this kernel, for each
+# needs more registers. That is where the loads on their way are kept. `launch_bounds=(THREADS, 1)` allows it: the compiler
+# may give a thread as many registers as it likes, as long as one block fits. What counts is bytes on the way, not warps;
+# many warps with 2 bytes each, or a quarter of them with 128.
+
 # %% solved_only=true
+OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
+assert p_vectorized[OCCUPANCY] <= p_block[OCCUPANCY] / 2
 assert p_vectorized[REQUESTS] * 8 == p_block[REQUESTS]
 assert p_vectorized[INSTRUCTIONS] < p_block[INSTRUCTIONS] / 3
 
 # %% [markdown]
 # ### What it is worth
 #
-# 28672 rows of 8192 weights, 470 MB, a matrix of Llama 2 70B. PyTorch cannot multiply float16 with float32; beside the
-# ladder is its product with everything in float16, results too.
+# 28672 rows of 8192 weights, 470 MB, a matrix of Llama 2 70B. PyTorch cannot multiply float16 with float32. What people
+# call there, `torch_fp16`, rounds $x$ to float16, multiplies in float16, and widens $y$ again: three launches.
 
 # %%
 from labkit.bench import show_recorded

@@ -1,0 +1,376 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Practice: the small operators of a model
+#
+# Between its matrices, a model does small things to every number: it scales, adds, masks, rounds. llama.cpp has a kernel
+# for each, and so has this notebook. They are exercises, all of one kind, and short: do as many as you like, in any order.
+#
+# Each has two rungs. `plain` is one thread per number, as in llama.cpp. `vectorized` moves 16 bytes per access, and looks
+# for what else there is to save: a division, a sine, a row that is read again and again. Memory sets the time of all of
+# them; how close do they come to a copy?
+#
+# `lk.cuda.load4(array, i)` reads 4 float32 from element `i` on, in one access, as a tuple; `lk.cuda.store4(array, i, values)`
+# writes 4. The index must be a multiple of 4 in an array that begins on 16 bytes. The stubs have the way for all that is
+# not so kind.
+
+# %%
+import labkit as lk
+from labkit import recorded
+
+REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
+STORES = "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"
+INSTRUCTIONS = "smsp__inst_executed.sum"
+copy = recorded.ceilings("NVIDIA H200")["copy_gbps"]
+
+
+def compare(problem):
+    """Both rungs of yours at the small shape, and the time of ours where it was recorded or can be measured."""
+    plain, vectorized = problem["plain"].profile(), problem["vectorized"].profile()
+    for name, metric in (("load requests", REQUESTS), ("store requests", STORES), ("instructions", INSTRUCTIONS)):
+        print(f"{name:15} {plain[metric]:8.0f} in plain, {vectorized[metric]:8.0f} in vectorized ({plain.origin})")
+    return plain, vectorized
+
+
+def times(problem):
+    """GB/s of both rungs in both languages."""
+    for rung in ("plain", "vectorized"):
+        for language in ("numba", "cuda"):
+            print(problem[rung, language].time())
+
+
+print(f"a copy: {copy:.0f} GB/s (recorded on an H200)")
+
+# %% [markdown]
+# ## scale
+#
+# Attention scores are divided by the square root of the head size: each number times a factor, which is an argument.
+
+# %%
+scale = lk.problem("scale")
+scale
+
+# %% kernel="scale/plain"
+
+# %% check="scale/plain" points=1
+scale["plain"].check()
+
+# %% question="scale/vectorized/numbers_per_request" points=1
+lk.answer("scale/vectorized/numbers_per_request", 128)
+
+# %% kernel="scale/vectorized"
+
+# %% check="scale/vectorized" points=1
+scale["vectorized"].check()
+
+# %%
+p_plain, p_vectorized = compare(scale)
+
+# %% solved_only=true
+assert p_plain[REQUESTS] == 4 * p_vectorized[REQUESTS] and p_plain[STORES] == 4 * p_vectorized[STORES]
+
+# %% [markdown]
+# ### Optional: in CUDA C++
+
+# %% kernel="scale/plain" language="cuda"
+
+# %% check="scale/plain" language="cuda"
+scale["plain", "cuda"].check()
+
+# %% kernel="scale/vectorized" language="cuda"
+
+# %% check="scale/vectorized" language="cuda"
+scale["vectorized", "cuda"].check()
+
+# %% [markdown]
+# ## silu
+#
+# The activation of the feed-forward network: $x / (1 + e^{-x})$. The exponential is `math.exp` here and `expf` in C++.
+
+# %% question="silu/intensity" points=1
+lk.answer("silu/intensity", 4 / 8)
+
+# %% kernel="silu/plain"
+
+# %% check="silu/plain" points=1
+silu = lk.problem("silu")
+silu["plain"].check()
+
+# %% kernel="silu/vectorized"
+
+# %% check="silu/vectorized" points=1
+silu["vectorized"].check()
+
+# %%
+p_plain, p_vectorized = compare(silu)
+
+# %% [markdown]
+# The requests fall to a quarter again; the instructions do not, for the exponential and the division are many of them, and
+# a thread does four of each.
+
+# %% solved_only=true
+assert p_plain[REQUESTS] == 4 * p_vectorized[REQUESTS]
+assert p_vectorized[INSTRUCTIONS] > p_plain[INSTRUCTIONS] / 3
+
+# %% [markdown]
+# ### Optional: in CUDA C++
+
+# %% kernel="silu/plain" language="cuda"
+
+# %% check="silu/plain" language="cuda"
+silu["plain", "cuda"].check()
+
+# %% kernel="silu/vectorized" language="cuda"
+
+# %% check="silu/vectorized" language="cuda"
+silu["vectorized", "cuda"].check()
+
+# %% [markdown]
+# ## mul
+#
+# After a norm, every token's row is multiplied with one row of weights, number by number. llama.cpp counts through all
+# numbers and finds the column as a remainder.
+
+# %% kernel="mul/plain"
+
+# %% check="mul/plain" points=1
+mul = lk.problem("mul")
+mul["plain"].check()
+
+# %% [markdown]
+# In `vectorized`, a thread takes 4 columns of 4 rows: it reads its 4 numbers of $y$ once, and its place tells row and column.
+# Read all rows first and multiply afterwards, so that no load waits for another.
+
+# %% question="mul/vectorized/numbers_per_request" points=1
+lk.answer("mul/vectorized/numbers_per_request", 128)
+
+# %% kernel="mul/vectorized"
+
+# %% check="mul/vectorized" points=2
+mul["vectorized"].check()
+
+# %%
+p_plain, p_vectorized = compare(mul)
+
+# %% solved_only=true
+assert p_plain[REQUESTS] == 32 / 5 * p_vectorized[REQUESTS]
+assert p_vectorized[INSTRUCTIONS] < p_plain[INSTRUCTIONS] / 2
+
+# %%
+times(mul)
+
+# %% solved_only=true
+assert mul["vectorized", "cuda"].time().gbps > 0.9 * copy and mul["vectorized"].time().gbps > 0.9 * copy
+
+# %% [markdown]
+# ### Optional: in CUDA C++
+
+# %% kernel="mul/plain" language="cuda"
+
+# %% check="mul/plain" language="cuda"
+mul["plain", "cuda"].check()
+
+# %% kernel="mul/vectorized" language="cuda"
+
+# %% check="mul/vectorized" language="cuda"
+mul["vectorized", "cuda"].check()
+
+# %% [markdown]
+# ## add
+#
+# The residual connection, or a bias: the same with a plus. If you have done `mul`, this takes a minute.
+
+# %% kernel="add/plain"
+
+# %% check="add/plain" points=1
+add = lk.problem("add")
+add["plain"].check()
+
+# %% question="add/vectorized/loads_of_y" points=1
+lk.answer("add/vectorized/loads_of_y", 1 / 4)
+
+# %% kernel="add/vectorized"
+
+# %% check="add/vectorized" points=1
+add["vectorized"].check()
+
+# %%
+p_plain, p_vectorized = compare(add)
+
+# %% [markdown]
+# ### Optional: in CUDA C++
+
+# %% kernel="add/plain" language="cuda"
+
+# %% check="add/plain" language="cuda"
+add["plain", "cuda"].check()
+
+# %% kernel="add/vectorized" language="cuda"
+
+# %% check="add/vectorized" language="cuda"
+add["vectorized", "cuda"].check()
+
+# %% [markdown]
+# ## diag_mask
+#
+# A token must not look at tokens after it. Row $t$ of the scores belongs to token `n_past + t`; all scores beyond that become
+# minus infinity, so that softmax makes 0 of them. (llama.cpp subtracts `INT_MAX` from them instead, a little faster on its
+# author's GPU: for softmax it comes to the same. The check asks for infinity.)
+
+# %%
+diag_mask = lk.problem("diag_mask")
+diag_mask
+
+# %% question="diag_mask/generation" points=1
+lk.answer("diag_mask/generation", 0)
+
+# %% kernel="diag_mask/plain"
+
+# %% check="diag_mask/plain" points=1
+diag_mask["plain"].check()
+
+# %% [markdown]
+# In `vectorized`, a thread takes 4 scores of 4 rows. A score that is masked need not be read.
+
+# %% kernel="diag_mask/vectorized"
+
+# %% check="diag_mask/vectorized" points=2
+diag_mask["vectorized"].check()
+
+# %%
+p_plain, p_vectorized = compare(diag_mask)
+
+# %% solved_only=true
+assert 4 * p_vectorized[REQUESTS] < p_plain[REQUESTS]
+
+# %%
+times(diag_mask)
+
+# %% solved_only=true
+assert all(diag_mask["vectorized", language].time().gbps > 0.9 * copy for language in ("numba", "cuda"))
+
+# %% [markdown]
+# ### Optional: in CUDA C++
+
+# %% kernel="diag_mask/plain" language="cuda"
+
+# %% check="diag_mask/plain" language="cuda"
+diag_mask["plain", "cuda"].check()
+
+# %% kernel="diag_mask/vectorized" language="cuda"
+
+# %% check="diag_mask/vectorized" language="cuda"
+diag_mask["vectorized", "cuda"].check()
+
+# %% [markdown]
+# ## rope
+#
+# Rotary position embedding: neighbours in a head are taken as pairs, and each pair is turned in its plane,
+#
+# $$(a, b) \to (a \cos\theta - b \sin\theta,\; a \sin\theta + b \cos\theta), \qquad \theta = (n_{past} + t) \, base^{-p / P}$$
+#
+# for pair $p$ of $P$ in token $t$. The first pairs turn fast from token to token, the last slowly.
+
+# %%
+rope = lk.problem("rope")
+rope
+
+# %% question="rope/plain/threads_at_work" points=1
+lk.answer("rope/plain/threads_at_work", 64)
+
+# %% kernel="rope/plain"
+
+# %% check="rope/plain" points=1
+rope["plain"].check()
+
+# %% [markdown]
+# A sine, a cosine and a power cost dozens of instructions. Who needs the same ones?
+
+# %% question="rope/vectorized/angles" points=1
+lk.answer("rope/vectorized/angles", 4)
+
+# %% kernel="rope/vectorized"
+
+# %% check="rope/vectorized" points=2
+rope["vectorized"].check()
+
+# %%
+p_plain, p_vectorized = compare(rope)
+
+# %% solved_only=true
+assert p_vectorized[INSTRUCTIONS] < p_plain[INSTRUCTIONS] / 2
+
+# %% [markdown]
+# ### Optional: in CUDA C++
+
+# %% kernel="rope/plain" language="cuda"
+
+# %% check="rope/plain" language="cuda"
+rope["plain", "cuda"].check()
+
+# %% kernel="rope/vectorized" language="cuda"
+
+# %% check="rope/vectorized" language="cuda"
+rope["vectorized", "cuda"].check()
+
+# %% [markdown]
+# ## cpy_f32_f16
+#
+# Keys and values are kept in float16, to read fewer bytes of them later, and head by head: `dst[h, t, d]` from `x[t, h, d]`.
+# Rounding has exactly one right result, the nearest; in Python, storing a float32 in a float16 array rounds so.
+
+# %%
+cpy = lk.problem("cpy_f32_f16")
+cpy
+
+# %% question="cpy_f32_f16/bytes_per_number" points=1
+lk.answer("cpy_f32_f16/bytes_per_number", 6)
+
+# %% kernel="cpy_f32_f16/plain"
+
+# %% check="cpy_f32_f16/plain" points=1
+cpy["plain"].check()
+
+# %% [markdown]
+# `lk.cuda.store8(array, i, values)` rounds 8 float32 to float16 and writes them in one access of 16 bytes.
+
+# %% kernel="cpy_f32_f16/vectorized"
+
+# %% check="cpy_f32_f16/vectorized" points=2
+cpy["vectorized"].check()
+
+# %%
+p_plain, p_vectorized = compare(cpy)
+
+# %% solved_only=true
+assert p_plain[STORES] == 8 * p_vectorized[STORES] and p_plain[REQUESTS] == 4 * p_vectorized[REQUESTS]
+
+# %%
+times(cpy)
+
+# %% [markdown]
+# `plain` divides three times per number, in 64 bits, and a division is a subroutine of dozens of instructions. It costs more
+# than the memory traffic.
+
+# %% solved_only=true
+assert cpy["plain", "cuda"].time().gbps < 0.5 * copy
+assert all(cpy["vectorized", language].time().gbps > 0.9 * copy for language in ("numba", "cuda"))
+
+# %% [markdown]
+# ### Optional: in CUDA C++
+
+# %% kernel="cpy_f32_f16/plain" language="cuda"
+
+# %% check="cpy_f32_f16/plain" language="cuda"
+cpy["plain", "cuda"].check()
+
+# %% kernel="cpy_f32_f16/vectorized" language="cuda"
+
+# %% check="cpy_f32_f16/vectorized" language="cuda"
+cpy["vectorized", "cuda"].check()
