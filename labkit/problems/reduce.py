@@ -55,7 +55,7 @@ problem = Problem(
         Step("interleaved", "a tree in shared memory; every second, fourth ... thread adds", "divergent branches"),
         Step("strided", "the adding threads stand side by side, their numbers apart", "shared load bank conflicts"),
         Step("sequential", "their numbers stand side by side too", "bank conflicts; divergent branches"),
-        Step("shuffle", "warps add in registers, by shuffles", "shared wavefronts; barriers; instructions"),
+        Step("shuffle", "warps add in registers, by shuffles", "shared wavefronts; barriers"),
         Step("vectorized", "a thread adds many numbers first, loaded 16 bytes at a time", "instructions; GB/s"),
         Step("grid_wide", "the last block to finish adds the blocks' sums: one launch", "launches; time of short x"),
     ),

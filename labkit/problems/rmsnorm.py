@@ -62,7 +62,7 @@ problem = Problem(
         {"rows": 33, "cols": 5},
         {"rows": 2, "cols": 123},
         {"rows": 5, "cols": 1031},
-        {"rows": 2, "cols": 16404},
+        {"rows": 1, "cols": 16404},
         {"rows": 1, "cols": 16391},
     ),
     large_shapes=(
@@ -90,8 +90,8 @@ problem = Problem(
         ),
         "fused/dram_ratio": Question(
             "The second read of a row of x comes so soon after the first that a cache has it still. The intermediate "
-            "result of two_kernels is far larger than any cache. By which factor does fused lower the bytes that "
-            "move through DRAM?",
+            "result of two_kernels, of many rows, is far larger than any cache. By which factor does fused lower the "
+            "bytes that move through DRAM?",
             lambda: 4 / 2,
             "times",
             "x, tmp written, tmp read, y: four passes through DRAM; fused has two, x and y.",

@@ -65,7 +65,7 @@ problem = Problem(
         {"rows": 33, "cols": 5},
         {"rows": 2, "cols": 123},
         {"rows": 5, "cols": 1031},
-        {"rows": 2, "cols": 16404},
+        {"rows": 1, "cols": 16404},
         {"rows": 1, "cols": 16391},
     ),
     large_shapes=(

@@ -2,7 +2,7 @@
 
 Against sequential: the lanes of a warp read each other's registers (`shfl_down_sync`), without shared memory and
 without barriers. Only the sums of the 8 warps meet in shared memory, and warp 0 adds them.
-Watch: shared wavefronts, instructions and barriers; all fall.
+Watch: shared wavefronts and barriers fall; instructions do not, for all warps add in all lanes.
 """
 
 from numba import cuda, float32
