@@ -9,13 +9,13 @@
 # %% [markdown]
 # # Matrix times vector, and weights in 8 bits
 #
-# A language model that answers you makes one token after the other, and for each it multiplies every one of its matrices
-# with a vector. This notebook is about that one operation. First you compute, with pencil and paper, how fast a given
-# model can be on a given GPU; then you climb a ladder of kernels that gets there, as the inference engine *yalm* does; and
-# then you halve the work by storing weights in 8 bits, as *llama.cpp* does.
+# A language model that answers you makes one token after the other, and for each it multiplies every one of its
+# matrices with a vector. This notebook is about that one operation. First you compute, with pencil and paper, how
+# fast a given model can be on a given GPU; then you climb a ladder of kernels that gets there, as the inference
+# engine *yalm* does; and then you halve the work by storing weights in 8 bits, as *llama.cpp* does.
 #
-# Counts come from your own kernels, from the emulator where there is no GPU. Times are measured on your GPU, or shown as
-# they were *recorded* on an NVIDIA H200.
+# Counts come from your own kernels, from the emulator where there is no GPU. Times are measured on your GPU, or shown
+# as they were *recorded* on an NVIDIA H200.
 
 # %%
 import labkit as lk
@@ -26,11 +26,11 @@ matvec
 # %% [markdown]
 # ## How fast can a model answer?
 #
-# $y = W x$: each weight of $W$ is multiplied with one number of $x$ and added to a sum, two operations, and is then of no
-# more use for this token. $x$ and $y$ are thousands of times smaller than $W$. How many operations per byte?
+# $y = W x$: each weight of $W$ is multiplied with one number of $x$ and added to a sum, two operations, and is then
+# of no more use for this token. $x$ and $y$ are thousands of times smaller than $W$. How many operations per byte?
 
 # %% question="matvec/intensity" points=1
-lk.answer("matvec/intensity", 2 / 2)
+lk.answer("matvec/intensity", 1)
 
 # %% [markdown]
 # And how many could a GPU do in the time in which one byte comes from memory? Divide its ceilings:
@@ -47,8 +47,8 @@ print(f"so {ridge:.1f} FLOP can be done in the time of one byte; a matvec needs 
 assert ridge > 10
 
 # %% [markdown]
-# Arithmetic is waiting for memory, by far. So the time of a token is the time in which all the weights come by once, and
-# with them the keys and values of all tokens before:
+# Arithmetic is waiting for memory, by far. So the time of a token is the time in which all the weights come by once,
+# and with them the keys and values of all tokens before:
 #
 # $$\text{tokens per second} = \frac{\text{bandwidth}}{\text{bytes per token}}$$
 #
@@ -56,6 +56,7 @@ assert ridge > 10
 
 # %%
 import pandas as pd
+
 from labkit.models.decode import FP16, FP32, MISTRAL_7B, Q8_0, speed
 
 parts = MISTRAL_7B.bytes_per_token(4096)
@@ -66,19 +67,19 @@ pd.DataFrame({"bytes per token": parts, "as yalm counts": yalm}).style.format("{
 print(f"{sum(parts.values()):,} bytes, and {sum(yalm.values()):,} as yalm counts")
 
 # %% [markdown]
-# yalm's published figure is the second: it keeps the last matrix, the classifier, in float16, and counts it with 4 bytes
-# per weight. The difference is 1.8%; a figure is worth checking even where it hardly matters.
+# yalm's published figure is the second: it keeps the last matrix, the classifier, in float16, and counts it with 4
+# bytes per weight. The difference is 1.8%; a figure is worth checking even where it hardly matters.
 
 # %% solved_only=true
 assert sum(yalm.values()) == 15_020_875_776
 assert 0.017 < sum(yalm.values()) / sum(parts.values()) - 1 < 0.019
 
 # %% question="matvec/tokens_per_second" points=1
-lk.answer("matvec/tokens_per_second", 1008e9 / 15_020_875_776)
+lk.answer("matvec/tokens_per_second", 67.1)
 
 # %% [markdown]
-# yalm reached 63.8 tokens/s on that card. And elsewhere? Bandwidth is the one that was measured, where somebody measured
-# it, and the datasheet's otherwise. (With a GPU of your own, `speed(parts)` takes that.)
+# yalm reached 63.8 tokens/s on that card. And elsewhere? Bandwidth is the one that was measured, where somebody
+# measured it, and the datasheet's otherwise. (With a GPU of your own, `speed(parts)` takes that.)
 
 # %%
 for machine in ("NVIDIA L4", "NVIDIA GeForce RTX 4090", "NVIDIA A100-SXM4-80GB", "NVIDIA H200"):
@@ -116,7 +117,7 @@ lk.answer("matvec/thread_per_row/sectors_per_request", 32)
 # And how much of the GPU is at work? Every row is one thread.
 
 # %% question="matvec/thread_per_row/resident_threads" points=1
-lk.answer("matvec/thread_per_row/resident_threads", 100 * 4096 / (132 * 2048))
+lk.answer("matvec/thread_per_row/resident_threads", 1.515)
 
 # %% [markdown]
 # ### Profile
@@ -146,8 +147,9 @@ assert p_thread[PER_REQUEST] == (32 + 1) / 2
 # %% [markdown]
 # ## Rung 2: warp_per_row
 #
-# Let a whole warp share a row: lane $n$ takes columns $n$, $n + 32$, $n + 64$ and so on. Neighbours read neighbours, and
-# there are 32 times as many threads. In the end each lane holds a part of the sum, and the parts have to come together.
+# Let a whole warp share a row: lane $n$ takes columns $n$, $n + 32$, $n + 64$ and so on. Neighbours read neighbours,
+# and there are 32 times as many threads. In the end each lane holds a part of the sum, and the parts have to come
+# together.
 #
 # For that, lanes can read each other's registers. `cuda.shfl_down_sync(mask, v, far)` gives a lane the `v` of the lane
 # `far` places above it. Add what came from 16 above, then from 8, 4, 2 and 1: after five steps, lane 0 has it all. The
@@ -167,7 +169,8 @@ lk.answer("matvec/warp_per_row/sectors_per_request", 2)
 #
 # <details><summary>Hint 2: who stores?</summary>
 #
-# All 32 lanes take part in `warp_sum`, also those that had nothing to add; just one of them has the whole sum afterwards.
+# All 32 lanes take part in `warp_sum`, also those that had nothing to add; just one of them has the whole sum
+# afterwards.
 #
 # </details></details>
 
@@ -203,9 +206,9 @@ assert p_warp[SECTORS] < p_thread[SECTORS] / 5
 # %% [markdown]
 # ## Rung 3: block_transpose
 #
-# When yalm's author looked at this kernel with Nsight Compute, it complained about stores: every warp stores one number,
-# 4 bytes of a sector of 32. His remedy: put 32 warps in a block, let each leave its sum in shared memory, and let one
-# warp store all 32 side by side. Lane 0 of 32 warps becomes 32 lanes of one warp, hence the name.
+# When yalm's author looked at this kernel with Nsight Compute, it complained about stores: every warp stores one
+# number, 4 bytes of a sector of 32. His remedy: put 32 warps in a block, let each leave its sum in shared memory, and
+# let one warp store all 32 side by side. Lane 0 of 32 warps becomes 32 lanes of one warp, hence the name.
 #
 # ### Predict
 
@@ -221,8 +224,8 @@ lk.answer("matvec/block_transpose/store_requests", 32)
 #
 # <details><summary>Hint 2: the last block</summary>
 #
-# It may have fewer than 32 rows. Its other warps have no row, but they must come to the barrier: guard the loads and the
-# stores, and return nowhere.
+# It may have fewer than 32 rows. Its other warps have no row, but they must come to the barrier: guard the loads and
+# the stores, and return nowhere.
 #
 # </details></details>
 
@@ -251,9 +254,9 @@ print(t_warp)
 print(t_block)
 
 # %% [markdown]
-# On the H200 this rung is not faster: stores are a 4096th of the traffic, and a block of 32 warps keeps its place on the
-# multiprocessor until the slowest of them is done. On yalm's RTX 4090, with a smaller model, the whole engine went from
-# 54.1 to 56.1 tokens/s. A profiler's warning says that something is not ideal, not that it matters.
+# On the H200 this rung is not faster: stores are a 4096th of the traffic, and a block of 32 warps keeps its place on
+# the multiprocessor until the slowest of them is done. On yalm's RTX 4090, with a smaller model, the whole engine
+# went from 54.1 to 56.1 tokens/s. A profiler's warning says that something is not ideal, not that it matters.
 
 # %% solved_only=true
 assert t_block.median_ms > 0.97 * t_warp.median_ms
@@ -261,11 +264,11 @@ assert t_block.median_ms > 0.97 * t_warp.median_ms
 # %% [markdown]
 # ## Rung 4: vectorized
 #
-# What limits the kernel is how much is *on its way* from memory at any time. A lane that asks for 2 bytes and waits has 2
-# bytes on its way. Ask for 16 bytes at once, of two rows, and do not wait for one before you ask for the next.
+# What limits the kernel is how much is *on its way* from memory at any time. A lane that asks for 2 bytes and waits
+# has 2 bytes on its way. Ask for 16 bytes at once, of two rows, and do not wait for one before you ask for the next.
 #
-# `lk.cuda.load8(W, i)` reads 8 float16 from element `i` on in one access, as a tuple of 8 float32; `lk.cuda.load4(x, i)`
-# reads 4 float32. The index must be a multiple of 8 or 4. The stub has the way for rows that are not so kind, and
+# `lk.cuda.load8(W, i)` reads 8 float16 from element `i` on in one access, as a tuple of 8 float32; `lk.cuda.load4(x,
+# i)` reads 4 float32. The index must be a multiple of 8 or 4. The stub has the way for rows that are not so kind, and
 # `dot8`, which multiplies 8 weights with 8 numbers.
 #
 # ### Predict
@@ -305,10 +308,10 @@ p_vectorized.diff(p_block)
 lk.plots.access_map(p_vectorized, "W")
 
 # %% [markdown]
-# Look at the theoretical occupancy in the table above: a multiprocessor can hold far fewer warps of this kernel, for each
-# needs more registers. That is where the loads on their way are kept. `launch_bounds=(THREADS, 1)` allows it: the compiler
-# may give a thread as many registers as it likes, as long as one block fits. What counts is bytes on the way, not warps;
-# many warps with 2 bytes each, or a quarter of them with 128.
+# Look at the theoretical occupancy in the table above: a multiprocessor can hold far fewer warps of this kernel, for
+# each needs more registers. That is where the loads on their way are kept. `launch_bounds=(THREADS, 1)` allows it:
+# the compiler may give a thread as many registers as it likes, as long as one block fits. What counts is bytes on the
+# way, not warps; many warps with 2 bytes each, or a quarter of them with 128.
 
 # %% solved_only=true
 OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
@@ -339,8 +342,8 @@ assert top.median_ms < torch_fp16.median_ms
 assert top.gbps > 4250
 
 # %% [markdown]
-# The same ladder in Python and in C++ differs most in the middle. Count instructions: in `warp_per_row`, numba computes the
-# place of `W[row, k]` anew for each weight, in 64 bits, and the warps are busy with that.
+# The same ladder in Python and in C++ differs most in the middle. Count instructions: in `warp_per_row`, numba
+# computes the place of `W[row, k]` anew for each weight, in 64 bits, and the warps are busy with that.
 
 # %%
 for rung in ("warp_per_row", "vectorized"):
@@ -354,9 +357,9 @@ for rung in ("warp_per_row", "vectorized"):
 
 # %% [markdown] explain="matvec/vectorized" points=2
 # ### BEGIN SOLUTION
-# Bandwidth is what is on the way, divided by how long it takes to come. A lane of warp_per_row has one request of 2 bytes
-# on the way, or a few where the compiler unrolls the loop; a lane of vectorized has eight of 16 bytes. And it spends an
-# eighth of the load instructions, and far fewer instructions for addresses, on the same weights.
+# Bandwidth is what is on the way, divided by how long it takes to come. A lane of warp_per_row has one request of 2
+# bytes on the way, or a few where the compiler unrolls the loop; a lane of vectorized has eight of 16 bytes. And it
+# spends an eighth of the load instructions, and far fewer instructions for addresses, on the same weights.
 # ### END SOLUTION
 
 # %% [markdown]
@@ -399,15 +402,15 @@ three_kernels = ffn_glu["three_kernels"]
 three_kernels.check()
 
 # %% [markdown]
-# Each launch begins when the one before has ended, to the last block: three times, the GPU runs empty and fills up again.
-# And what the matvecs found out goes to memory and comes back:
+# Each launch begins when the one before has ended, to the last block: three times, the GPU runs empty and fills up
+# again. And what the matvecs found out goes to memory and comes back:
 
 # %% question="ffn_glu/fused_glu/bytes_saved" points=1
-lk.answer("ffn_glu/fused_glu/bytes_saved", 2 * 2 * 14336 * 4)
+lk.answer("ffn_glu/fused_glu/bytes_saved", 16 * 14336)
 
 # %% [markdown]
-# Little beside the 235 MB of weights. So it must be the launches that count, if anything does. Write it as one kernel: a warp
-# goes along row `row` of both matrices and keeps two sums, `gate` of $W_1$ and `up` of $W_3$.
+# Little beside the 235 MB of weights. So it must be the launches that count, if anything does. Write it as one
+# kernel: a warp goes along row `row` of both matrices and keeps two sums, `gate` of $W_1$ and `up` of $W_3$.
 #
 # <details><summary>Hint</summary>
 #
@@ -448,8 +451,9 @@ ffn_glu["fused_glu", "cuda"].check()
 # %% [markdown]
 # ## Weights in 8 bits
 #
-# At full bandwidth, only one thing makes a matvec faster: fewer bytes. llama.cpp's format `q8_0` cuts a row of weights into
-# blocks of 32. A block stores one float16 scale $d$ and 32 signed bytes $q_i$, and weight $i$ is $d \cdot q_i$:
+# At full bandwidth, only one thing makes a matvec faster: fewer bytes. llama.cpp's format `q8_0` cuts a row of
+# weights into blocks of 32. A block stores one float16 scale $d$ and 32 signed bytes $q_i$, and weight $i$ is $d
+# \cdot q_i$:
 #
 # ```
 # byte   0    1    2    3    4   ...   33 | 34   35   36  ...
@@ -473,10 +477,10 @@ d, *q = struct.unpack("<e32b", block)  # a float16, then 32 signed bytes
 print(f"d = {d}, q = {q[:4]} ..., weights {[round(d * v, 4) for v in q[:4]]} ...")
 
 # %% question="matvec_q8_0/bits_per_weight" points=1
-lk.answer("matvec_q8_0/bits_per_weight", 34 * 8 / 32)
+lk.answer("matvec_q8_0/bits_per_weight", 34 / 4)
 
 # %% question="matvec_q8_0/speedup" points=1
-lk.answer("matvec_q8_0/speedup", 16 / 8.5)
+lk.answer("matvec_q8_0/speedup", 1.88)
 
 # %% [markdown]
 # ## Rung 1: dequantize
@@ -484,14 +488,14 @@ lk.answer("matvec_q8_0/speedup", 16 / 8.5)
 # The plain way: turn weights into float32 when they are read, scale times quant, and go on as before. A warp takes a
 # row; a lane takes two neighbouring weights at a time, the warp 64.
 #
-# `bytes_of` are the bytes of `W` with a sign, 34 to a block; `halves_of` are the same bytes read as float16, 17 to a block,
-# of which the first is a scale and the rest is nonsense. (`matvec_q8_0` also has the arguments `Q` and `D`. They are for
-# the last rung.)
+# `bytes_of` are the bytes of `W` with a sign, 34 to a block; `halves_of` are the same bytes read as float16, 17 to a
+# block, of which the first is a scale and the rest is nonsense. (`matvec_q8_0` also has the arguments `Q` and `D`.
+# They are for the last rung.)
 #
 # <details><summary>Hint</summary>
 #
-# Weight `k` lies in block `k // 32`. Its scale is `halves_of[row, 17 * block]`. Where do the block's bytes begin, how many
-# come before the quants, and which of these is it?
+# Weight `k` lies in block `k // 32`. Its scale is `halves_of[row, 17 * block]`. Where do the block's bytes begin, how
+# many come before the quants, and which of these is it?
 #
 # </details>
 
@@ -512,8 +516,8 @@ print(matvec_q8_0["dequantize", "cuda"].time())
 print(matvec["vectorized", "cuda"].time())
 
 # %% [markdown]
-# The first has 8192 rows of 28672 weights, the second 28672 rows of 8192: as many weights, and little more than half the
-# bytes. Yet it takes longer. Bytes are not the limit here; count requests and instructions.
+# The first has 8192 rows of 28672 weights, the second 28672 rows of 8192: as many weights, and little more than half
+# the bytes. Yet it takes longer. Bytes are not the limit here; count requests and instructions.
 
 # %% solved_only=true
 assert matvec_q8_0.bench_shape["M"] * matvec_q8_0.bench_shape["K"] == matvec.bench_shape["M"] * matvec.bench_shape["K"]
@@ -522,8 +526,9 @@ assert matvec_q8_0["dequantize", "cuda"].time().median_ms > matvec["vectorized",
 # %% [markdown]
 # ## Rung 2: dp4a
 #
-# One instruction, `dp4a`, takes two words of four signed bytes each, multiplies them in pairs, and adds the four products to
-# an int32, exactly. For that, $x$ must be in 8 bits too. So a first kernel rounds it to blocks, `q8_1` in llama.cpp:
+# One instruction, `dp4a`, takes two words of four signed bytes each, multiplies them in pairs, and adds the four
+# products to an int32, exactly. For that, $x$ must be in 8 bits too. So a first kernel rounds it to blocks, `q8_1` in
+# llama.cpp:
 #
 # ```
 # byte   0    1    2    3    4    5   ...   35 | 36 ...
@@ -532,8 +537,8 @@ assert matvec_q8_0["dequantize", "cuda"].time().median_ms > matvec["vectorized",
 #      +---------+---------+----+----+-----+----+----
 # ```
 #
-# with $d = \max|x_i| / 127$ over the block, $q_i = x_i / d$ rounded to the nearest, and $s$, the sum of the block, which
-# other formats need. Then the product of two blocks is $d_W \, d_x \sum q_W q_x$.
+# with $d = \max|x_i| / 127$ over the block, $q_i = x_i / d$ rounded to the nearest, and $s$, the sum of the block,
+# which other formats need. Then the product of two blocks is $d_W \, d_x \sum q_W q_x$.
 #
 # ### Predict
 
@@ -549,14 +554,14 @@ lk.answer("matvec_q8_0/dp4a/alignment", 4)
 # %% [markdown]
 # ### Write
 #
-# Both kernels. `lk.cuda.dp4a(a, b, c)` is the instruction; all three are int32. A block of W is 17 int16 (`W_pairs`), so that
-# four quants come as two of them, the first in the low half. A block of x is 9 int32 (`xq_words`), of which the first is
-# `d` and `s`.
+# Both kernels. `lk.cuda.dp4a(a, b, c)` is the instruction; all three are int32. A block of W is 17 int16 (`W_pairs`),
+# so that four quants come as two of them, the first in the low half. A block of x is 9 int32 (`xq_words`), of which
+# the first is `d` and `s`.
 #
 # <details><summary>Hint 1: the largest of a block</summary>
 #
-# 32 numbers are a warp. `cuda.shfl_xor_sync(mask, v, far)` gives the `v` of the lane whose number differs in one bit; after
-# five steps all lanes have the largest.
+# 32 numbers are a warp. `cuda.shfl_xor_sync(mask, v, far)` gives the `v` of the lane whose number differs in one bit;
+# after five steps all lanes have the largest.
 #
 # <details><summary>Hint 2: a block of zeros</summary>
 #
@@ -568,8 +573,8 @@ lk.answer("matvec_q8_0/dp4a/alignment", 4)
 #
 # <details><summary>Hint 4: two halves to a word</summary>
 #
-# An int16 that becomes an int32 keeps its sign. Of the low half, clear what that fills in above (`& 0xFFFF`); the high half
-# goes up by 16 bits.
+# An int16 that becomes an int32 keeps its sign. Of the low half, clear what that fills in above (`& 0xFFFF`); the
+# high half goes up by 16 bits.
 #
 # </details></details></details></details>
 
@@ -590,16 +595,19 @@ assert p_dp4a[REQUESTS] < p_dequantize[REQUESTS]
 # %% [markdown]
 # ### How wrong may it be?
 #
-# Rounding $x$ is an error, of course, and the check must grant it without letting a wrong kernel through. A number is off
-# by at most $d/2$, and all errors between $-d/2$ and $d/2$ are as likely: a variance of $d^2/12$. A sum of independent
-# errors has the sum of their variances:
+# Rounding $x$ is an error, of course, and the check must grant it without letting a wrong kernel through. A number is
+# off by at most $d/2$, and all errors between $-d/2$ and $d/2$ are as likely: a variance of $d^2/12$. A sum of
+# independent errors has the sum of their variances:
 #
-# $$\sigma^2 = \sum_b \Big( \frac{d_b^2}{12} \sum_{i \in b} w_i^2 \Big) + \text{a little for rounding } d_b \text{ to float16}$$
+# $$\sigma^2 = \sum_b \frac{d_b^2}{12} \sum_{i \in b} w_i^2$$
+#
+# and a little more for rounding $d_b$ to float16.
 #
 # The check allows $8\sigma$. Does it hold? 2000 rows, with $x$ rounded in exact arithmetic:
 
 # %%
 import torch
+
 from labkit.problems import _q8
 
 many = matvec_q8_0.make_inputs(dict(M=2000, K=1024), seed=5)
@@ -625,10 +633,10 @@ print(f"relative error of y: {((_q8.product(many['W'], rounded.flatten()) - exac
 # %% [markdown]
 # ## Rung 3: repacked
 #
-# 34 is an awkward number. Blocks of 34 bytes never let 16-byte loads be aligned, and a scale sits between every 32 quants. So
-# take them apart: `Q`, int8 `[M, K]`, holds the quants of all blocks side by side, and `D`, float16 `[M, K / 32]`, their scales.
-# The same bytes, in another order; an engine does that once, when it loads the file. Your kernel is given both as
-# arguments.
+# 34 is an awkward number. Blocks of 34 bytes never let 16-byte loads be aligned, and a scale sits between every 32
+# quants. So take them apart: `Q`, int8 `[M, K]`, holds the quants of all blocks side by side, and `D`, float16 `[M, K
+# / 32]`, their scales. The same bytes, in another order; an engine does that once, when it loads the file. Your
+# kernel is given both as arguments.
 #
 # ### Predict
 
@@ -638,12 +646,13 @@ lk.answer("matvec_q8_0/repacked/load_instructions", 8)
 # %% [markdown]
 # ### Write
 #
-# `lk.cuda.load16(Q, i)` reads 16 signed bytes in one access, as 4 words. The stub rounds `x`, has `dot16` for the product of
-# 16 quants with 16, and gives each warp two rows, `row` and `next_row`.
+# `lk.cuda.load16(Q, i)` reads 16 signed bytes in one access, as 4 words. The stub rounds `x`, has `dot16` for the
+# product of 16 quants with 16, and gives each warp two rows, `row` and `next_row`.
 #
 # <details><summary>Hint 1: who reads what</summary>
 #
-# Lane $n$ takes quants $16 n$ to $16 n + 15$, half a block, then the same 512 further on. Quant `k` belongs to scale `k // 32`.
+# Lane $n$ takes quants $16 n$ to $16 n + 15$, half a block, then the same 512 further on. Quant `k` belongs to scale
+# `k // 32`.
 #
 # <details><summary>Hint 2: more on the way</summary>
 #
@@ -688,14 +697,15 @@ assert 1.5 < half.median_ms / q8.median_ms < 16 / 8.5
 # %% [markdown]
 # ### Explain
 #
-# `dequantize` and `repacked` read the same number of bytes from memory. Which two counters explain most of the difference
-# between their times?
+# `dequantize` and `repacked` read the same number of bytes from memory. Which two counters explain most of the
+# difference between their times?
 
 # %% [markdown] explain="matvec_q8_0/repacked" points=2
 # ### BEGIN SOLUTION
 # Load requests and instructions. A lane of dequantize loads a byte at a time and its scale with it, and converts and
 # multiplies each weight; a lane of repacked loads 16 quants at once and spends one dp4a on four of them. So warps of
-# dequantize are busy with instructions and have a few bytes on the way, those of repacked wait for memory, as they should.
+# dequantize are busy with instructions and have a few bytes on the way, those of repacked wait for memory, as they
+# should.
 # ### END SOLUTION
 
 # %% [markdown]
@@ -719,8 +729,9 @@ matvec_q8_0["repacked", "cuda"].check()
 # %% [markdown]
 # ## Your page
 #
-# Back to the first question. How many tokens per second can Mistral-7B generate, in float16 and with weights in q8_0, and how
-# close do the kernels come? The bound takes the read bandwidth; the kernels' rates are those of the matvecs alone.
+# Back to the first question. How many tokens per second can Mistral-7B generate, in float16 and with weights in q8_0,
+# and how close do the kernels come? The bound takes the read bandwidth; the kernels' rates are those of the matvecs
+# alone.
 
 # %% jupyter={"source_hidden": true}
 machine = half.machine

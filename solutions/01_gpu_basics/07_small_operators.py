@@ -9,16 +9,17 @@
 # %% [markdown]
 # # Practice: the small operators of a model
 #
-# Between its matrices, a model does small things to every number: it scales, adds, masks, rounds. llama.cpp has a kernel
-# for each, and so has this notebook. They are exercises, all of one kind, and short: do as many as you like, in any order.
+# Between its matrices, a model does small things to every number: it scales, adds, masks, rounds. llama.cpp has a
+# kernel for each, and so has this notebook. They are exercises, all of one kind, and short: do as many as you like,
+# in any order.
 #
-# Each has two rungs. `plain` is one thread per number, as in llama.cpp. `vectorized` moves 16 bytes per access, and looks
-# for what else there is to save: a division, a sine, a row that is read again and again. Memory sets the time of all of
-# them; how close do they come to a copy?
+# Each has two rungs. `plain` is one thread per number, as in llama.cpp. `vectorized` moves 16 bytes per access, and
+# looks for what else there is to save: a division, a sine, a row that is read again and again. Memory sets the time
+# of all of them; how close do they come to a copy?
 #
-# `lk.cuda.load4(array, i)` reads 4 float32 from element `i` on, in one access, as a tuple; `lk.cuda.store4(array, i, values)`
-# writes 4. The index must be a multiple of 4 in an array that begins on 16 bytes. The stubs have the way for all that is
-# not so kind.
+# `lk.cuda.load4(array, i)` reads 4 float32 from element `i` on, in one access, as a tuple; `lk.cuda.store4(array, i,
+# values)` writes 4. The index must be a multiple of 4 in an array that begins on 16 bytes. The stubs have the way for
+# all that is not so kind.
 
 # %%
 import labkit as lk
@@ -94,7 +95,7 @@ scale["vectorized", "cuda"].check()
 # The activation of the feed-forward network: $x / (1 + e^{-x})$. The exponential is `math.exp` here and `expf` in C++.
 
 # %% question="silu/intensity" points=1
-lk.answer("silu/intensity", 4 / 8)
+lk.answer("silu/intensity", 1 / 2)
 
 # %% kernel="silu/plain"
 
@@ -111,8 +112,8 @@ silu["vectorized"].check()
 p_plain, p_vectorized = compare(silu)
 
 # %% [markdown]
-# The requests fall to a quarter again; the instructions do not, for the exponential and the division are many of them, and
-# a thread does four of each.
+# The requests fall to a quarter again; the instructions do not, for the exponential and the division are many of
+# them, and a thread does four of each.
 
 # %% solved_only=true
 assert p_plain[REQUESTS] == 4 * p_vectorized[REQUESTS]
@@ -144,8 +145,8 @@ mul = lk.problem("mul")
 mul["plain"].check()
 
 # %% [markdown]
-# In `vectorized`, a thread takes 4 columns of 4 rows: it reads its 4 numbers of $y$ once, and its place tells row and column.
-# Read all rows first and multiply afterwards, so that no load waits for another.
+# In `vectorized`, a thread takes 4 columns of 4 rows: it reads its 4 numbers of $y$ once, and its place tells row and
+# column. Read all rows first and multiply afterwards, so that no load waits for another.
 
 # %% question="mul/vectorized/numbers_per_request" points=1
 lk.answer("mul/vectorized/numbers_per_request", 128)
@@ -219,9 +220,9 @@ add["vectorized", "cuda"].check()
 # %% [markdown]
 # ## diag_mask
 #
-# A token must not look at tokens after it. Row $t$ of the scores belongs to token `n_past + t`; all scores beyond that become
-# minus infinity, so that softmax makes 0 of them. (llama.cpp subtracts `INT_MAX` from them instead, a little faster on its
-# author's GPU: for softmax it comes to the same. The check asks for infinity.)
+# A token must not look at tokens after it. Row $t$ of the scores belongs to token `n_past + t`; all scores beyond
+# that become minus infinity, so that softmax makes 0 of them. (llama.cpp subtracts `INT_MAX` from them instead, a
+# little faster on its author's GPU: for softmax it comes to the same. The check asks for infinity.)
 
 # %%
 diag_mask = lk.problem("diag_mask")
@@ -273,7 +274,9 @@ diag_mask["vectorized", "cuda"].check()
 #
 # Rotary position embedding: neighbours in a head are taken as pairs, and each pair is turned in its plane,
 #
-# $$(a, b) \to (a \cos\theta - b \sin\theta,\; a \sin\theta + b \cos\theta), \qquad \theta = (n_{past} + t) \, base^{-p / P}$$
+# $$(a, b) \to (a \cos\theta - b \sin\theta,\; a \sin\theta + b \cos\theta)$$
+#
+# $$\theta = (n_{past} + t) \, base^{-p / P}$$
 #
 # for pair $p$ of $P$ in token $t$. The first pairs turn fast from token to token, the last slowly.
 
@@ -322,8 +325,9 @@ rope["vectorized", "cuda"].check()
 # %% [markdown]
 # ## cpy_f32_f16
 #
-# Keys and values are kept in float16, to read fewer bytes of them later, and head by head: `dst[h, t, d]` from `x[t, h, d]`.
-# Rounding has exactly one right result, the nearest; in Python, storing a float32 in a float16 array rounds so.
+# Keys and values are kept in float16, to read fewer bytes of them later, and head by head: `dst[h, t, d]` from `x[t,
+# h, d]`. Rounding has exactly one right result, the nearest; in Python, storing a float32 in a float16 array rounds
+# so.
 
 # %%
 cpy = lk.problem("cpy_f32_f16")
@@ -355,8 +359,8 @@ assert p_plain[STORES] == 8 * p_vectorized[STORES] and p_plain[REQUESTS] == 4 * 
 times(cpy)
 
 # %% [markdown]
-# `plain` divides three times per number, in 64 bits, and a division is a subroutine of dozens of instructions. It costs more
-# than the memory traffic.
+# `plain` divides three times per number, in 64 bits, and a division is a subroutine of dozens of instructions. It
+# costs more than the memory traffic.
 
 # %% solved_only=true
 assert cpy["plain", "cuda"].time().gbps < 0.5 * copy
