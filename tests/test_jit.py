@@ -485,6 +485,6 @@ def test_machine_code_is_kept(tmp_path, monkeypatch) -> None:
     text = "define i32 @NAME(ptr %args) {\n  ret i32 42\n}\n"
     assert build.function(text, fresh=False) is None
     assert build.function(text)(0) == 42
-    assert len(list(tmp_path.glob("jit/*.o"))) == 1
+    assert len(list(tmp_path.glob("*/*.o"))) == 1
     monkeypatch.setattr(build, "_compile", lambda text: pytest.fail("compiled again"))
     assert build.function(text, fresh=False)(0) == 42

@@ -10,20 +10,19 @@ those of the PTX and called a bound.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import shutil
 import subprocess
 import tempfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit import cache
 from labkit.emulator.ptx import SIZES, Reg
 from labkit.errors import LabkitError
 
@@ -127,14 +126,13 @@ def machine_code(
     options = [f"-arch={arch}", "-lineinfo", "-v" if tool else "-verbose"]
     if max_registers:
         options.append(f"-maxrregcount={max_registers}")
-    key = hashlib.sha256("\0".join([_version(tool), entry, *options, ptx]).encode()).hexdigest()
-    cached = _cache_dir() / f"{key[:40]}.json"
+    parts = (_version(tool), entry, *options, ptx)
     try:
-        text, log = json.loads(cached.read_text())
-    except (OSError, ValueError):
+        text, log = json.loads(cache.kept(parts, "json") or b"")
+    except ValueError:
         cubin, log = _ptxas(tool, ptx, options) if tool else _nvjitlink(ptx, options)
         text = _disassemble(cubin)
-        _keep(cached, json.dumps([text, log]))
+        cache.keep(parts, "json", json.dumps([text, log]).encode())
     return replace(_read(text, log, entry), exact=bool(tool))
 
 
@@ -176,22 +174,6 @@ def _version(ptxas: str | None) -> str:
         return " ".join(metadata.version(n) for n in names)
     except metadata.PackageNotFoundError:
         return f"system {ptxas}"
-
-
-def _cache_dir() -> Path:
-    root = os.environ.get("LABKIT_CACHE") or Path.home() / ".cache" / "labkit"
-    return Path(root) / "sass"
-
-
-def _keep(path: Path, text: str) -> None:
-    """Write at once or not at all; a cache that cannot be written is no error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-            file.write(text)
-        os.replace(file.name, path)
-    except OSError:
-        pass
 
 
 def _ptxas(tool: str, ptx: str, options: list[str]) -> tuple[bytes, str]:
@@ -242,7 +224,7 @@ def _first_line(error: Exception) -> str:
 _WHEELS = {"ptxas": "nvidia-cuda-nvcc", "nvdisasm": "nvidia-cuda-nvdisasm"}
 
 
-@cache
+@lru_cache
 def find(tool: str) -> str | None:
     """The path of ptxas or nvdisasm: the wheel's, else the one on PATH; None without either."""
     try:

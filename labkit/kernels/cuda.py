@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labkit.kernels import cache, expressions, ptx
+from labkit import cache
+from labkit.kernels import expressions, ptx
 from labkit.kernels.arrays import Array, as_array
 from labkit.kernels.errors import KernelError
 

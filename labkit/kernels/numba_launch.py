@@ -23,7 +23,8 @@ from numba.cuda.core.errors import NumbaDebugInfoWarning
 from numba.cuda.np import numpy_support
 from numba.cuda.typing.typeof import Purpose, typeof
 
-from labkit.kernels import cache, ptx
+from labkit import cache
+from labkit.kernels import ptx
 from labkit.kernels.arrays import Array, as_array
 from labkit.kernels.cuda import compile_ltoir
 from labkit.kernels.errors import KernelError

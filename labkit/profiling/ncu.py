@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from labkit import cache
 from labkit.emulator.counters import RATIOS
 from labkit.emulator.launch import Launch
 from labkit.errors import LabkitError
-from labkit.kernels import cache
 from labkit.profiling import source
 from labkit.profiling.metrics import DEFAULT
 from labkit.profiling.profile import Profile

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
-import os
-import tempfile
-from functools import cache
-from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
 
+from labkit import cache
 
-@cache
+
+@functools.cache
 def _target() -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -23,20 +22,20 @@ def _target() -> llvm.TargetMachine:
     )
 
 
-@cache
+@functools.cache
 def _engine() -> llvm.ExecutionEngine:
     _target()
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target())
 
 
-@cache
+@functools.cache
 def usable() -> bool:
     """Whether this machine rounds a fused multiply-add once."""
     features = llvm.get_host_cpu_features()
     return bool(features.get("fma")) or "aarch64" in llvm.get_default_triple() or "arm64" in llvm.get_default_triple()
 
 
-@cache
+@functools.cache
 def _machine() -> str:
     features = llvm.get_host_cpu_features().flatten()
     return "\0".join([llvmlite.__version__, llvm.get_host_cpu_name(), features])
@@ -55,7 +54,7 @@ def function(text: str, *, fresh: bool = True) -> ctypes._CFuncPtr | None:
     return _FUNCTION(_engine().get_function_address(name))
 
 
-@cache
+@functools.cache
 def library(text: str) -> None:
     """Make the functions of a text known to those that are loaded later."""
     _load(_code(text, "", True))
@@ -72,15 +71,10 @@ def _key(text: str) -> str:
 
 
 def _code(text: str, name: str, fresh: bool) -> bytes | None:
-    path = _directory() / f"{_key(text)}.o"
-    try:
-        return path.read_bytes()
-    except OSError:
-        if not fresh:
-            return None
-    code = _compile(text.replace("@NAME", f"@{name}"))
-    _keep(path, code)
-    return code
+    parts = (_machine(), text)
+    if not fresh:
+        return cache.kept(parts, "o")
+    return cache.compiled(parts, "o", lambda: _compile(text.replace("@NAME", f"@{name}")))
 
 
 def _compile(text: str) -> bytes:
@@ -91,19 +85,3 @@ def _compile(text: str) -> bytes:
     passes = builder.getModulePassManager()
     passes.run(module, builder)
     return _target().emit_object(module)
-
-
-def _directory() -> Path:
-    root = os.environ.get("LABKIT_CACHE") or Path.home() / ".cache" / "labkit"
-    return Path(root) / "jit"
-
-
-def _keep(path: Path, code: bytes) -> None:
-    """Write at once or not at all; a cache that cannot be written is no error."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
-            file.write(code)
-        os.replace(file.name, path)
-    except OSError:
-        pass

@@ -21,22 +21,37 @@ def compiled(parts: tuple[object, ...], suffix: str, make: Callable[[], bytes]) 
 
     A folder that cannot be read or written costs the reuse, nothing else.
     """
-    key = hashlib.sha256(repr(parts).encode()).hexdigest()
-    try:
-        path = folder() / key[:2] / f"{key}.{suffix}"
-        return path.read_bytes()
-    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
-        pass
+    found = kept(parts, suffix)
+    if found is not None:
+        return found
     made = make()
+    keep(parts, suffix, made)
+    return made
+
+
+def keep(parts: tuple[object, ...], suffix: str, data: bytes) -> None:
+    """Write the whole file or none; that it cannot be written is no error."""
     with contextlib.suppress(OSError, RuntimeError):
-        path = folder() / key[:2] / f"{key}.{suffix}"
+        path = _path(parts, suffix)
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(made)
-            os.replace(name, path)  # readers see the whole file or none
+                file.write(data)
+            os.replace(name, path)
         except BaseException:
             os.unlink(name)
             raise
-    return made
+
+
+def kept(parts: tuple[object, ...], suffix: str) -> bytes | None:
+    """What has been kept for these parts, if anything."""
+    try:
+        return _path(parts, suffix).read_bytes()
+    except (OSError, RuntimeError):  # RuntimeError: there is no home directory
+        return None
+
+
+def _path(parts: tuple[object, ...], suffix: str) -> Path:
+    key = hashlib.sha256(repr(parts).encode()).hexdigest()
+    return folder() / key[:2] / f"{key}.{suffix}"
