@@ -330,8 +330,8 @@ rope["vectorized", "cuda"].check()
 # so.
 
 # %%
-cpy = lk.problem("cpy_f32_f16")
-cpy
+cpy_f32_f16 = lk.problem("cpy_f32_f16")
+cpy_f32_f16
 
 # %% question="cpy_f32_f16/bytes_per_number" points=1
 lk.answer("cpy_f32_f16/bytes_per_number", 6)
@@ -339,7 +339,7 @@ lk.answer("cpy_f32_f16/bytes_per_number", 6)
 # %% kernel="cpy_f32_f16/plain"
 
 # %% check="cpy_f32_f16/plain" points=1
-cpy["plain"].check()
+cpy_f32_f16["plain"].check()
 
 # %% [markdown]
 # `lk.cuda.store8(array, i, values)` rounds 8 float32 to float16 and writes them in one access of 16 bytes.
@@ -347,24 +347,24 @@ cpy["plain"].check()
 # %% kernel="cpy_f32_f16/vectorized"
 
 # %% check="cpy_f32_f16/vectorized" points=2
-cpy["vectorized"].check()
+cpy_f32_f16["vectorized"].check()
 
 # %%
-p_plain, p_vectorized = compare(cpy)
+p_plain, p_vectorized = compare(cpy_f32_f16)
 
 # %% solved_only=true
 assert p_plain[STORES] == 8 * p_vectorized[STORES] and p_plain[REQUESTS] == 4 * p_vectorized[REQUESTS]
 
 # %%
-times(cpy)
+times(cpy_f32_f16)
 
 # %% [markdown]
 # `plain` divides three times per number, in 64 bits, and a division is a subroutine of dozens of instructions. It
 # costs more than the memory traffic.
 
 # %% solved_only=true
-assert cpy["plain", "cuda"].time().gbps < 0.5 * copy
-assert all(cpy["vectorized", language].time().gbps > 0.9 * copy for language in ("numba", "cuda"))
+assert cpy_f32_f16["plain", "cuda"].time().gbps < 0.5 * copy
+assert all(cpy_f32_f16["vectorized", language].time().gbps > 0.9 * copy for language in ("numba", "cuda"))
 
 # %% [markdown]
 # ### Optional: in CUDA C++
@@ -372,9 +372,9 @@ assert all(cpy["vectorized", language].time().gbps > 0.9 * copy for language in 
 # %% kernel="cpy_f32_f16/plain" language="cuda"
 
 # %% check="cpy_f32_f16/plain" language="cuda"
-cpy["plain", "cuda"].check()
+cpy_f32_f16["plain", "cuda"].check()
 
 # %% kernel="cpy_f32_f16/vectorized" language="cuda"
 
 # %% check="cpy_f32_f16/vectorized" language="cuda"
-cpy["vectorized", "cuda"].check()
+cpy_f32_f16["vectorized", "cuda"].check()
