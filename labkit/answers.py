@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 
@@ -18,13 +19,16 @@ class Answer:
 
     key: str
     question: Question
-    value: float | None
+    value: float | str | None
     right: bool | None
 
     @property
     def verdict(self) -> str:
         if self.right is None:
-            return "not answered yet: put your number in place of the dots"
+            return "not answered yet: put your answer in place of the dots"
+        if isinstance(self.value, str):
+            said = f"{self.value!r} is {'right' if self.right else 'not it'}."
+            return f"{said} {self.question.explain}" if self.right else f"{said} Look at the report again."
         if self.right:
             return f"{self.value:,.10g} {self.question.unit} is right. {self.question.explain}".strip()
         want = self.question.value()
@@ -45,19 +49,32 @@ class Answer:
         )
 
 
-def answer(key: str, value: float | None = ...) -> Answer:
+def answer(key: str, value: float | str | None = ...) -> Answer:
     """Check `value` as the answer to the question `key` ("problem/rung/name"); dots or None leave it open.
 
     The right value is computed here and now, so that no key is stored anywhere.
     """
     name, _, rest = key.partition("/")
-    questions = problems.get(name).questions
+    questions = _questions(name)
     if rest not in questions:
         raise LabkitError(unknown("question", key, [f"{name}/{q}" for q in questions]))
     question = questions[rest]
     if value is None or value is ...:
         return Answer(key, question, None, None)
+    want = question.value()
+    if isinstance(want, str):
+        if not isinstance(value, str):
+            raise LabkitError(f"The answer to {key} is a word in quotes, not {value!r}.")
+        return Answer(key, question, value.strip(), value.strip().lower() == want.lower())
     if not isinstance(value, Real) or isinstance(value, bool):
         raise LabkitError(f"The answer to {key} is a number ({question.unit}), not {value!r}.")
-    want = question.value()
     return Answer(key, question, float(value), abs(value - want) <= question.relative * abs(want))
+
+
+def _questions(name: str) -> Mapping[str, Question]:
+    """Of a problem, or of the cases of the notebook on profiling."""
+    if name == "detective":
+        from labkit.profiling.detective import QUESTIONS
+
+        return QUESTIONS
+    return problems.get(name).questions

@@ -60,7 +60,7 @@ def test_with_solutions_everything_passes(root, master):
     assert time.monotonic() - started < LONGEST
     checks = [cell for cell in book.cells if _role(cell).startswith("check")]
     questions = [cell for cell in book.cells if _role(cell).startswith("q-")]
-    assert checks and questions
+    assert questions and (checks or not kernels(master))
     for cell in checks:
         assert " passed " in _said(cell), cell.id
     for cell in questions:

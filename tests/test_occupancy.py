@@ -8,6 +8,7 @@ from statistics import median
 
 import pytest
 
+import labkit as lk
 from labkit import recorded
 from labkit.errors import LabkitError
 from labkit.models.devices import LIMITS
@@ -89,3 +90,30 @@ def test_what_runs_out_first():
 def test_impossible_blocks_are_refused_in_a_sentence(arguments, words):
     with pytest.raises(LabkitError, match=words):
         occupancy(*arguments)
+
+
+def test_curves_step_down_and_the_kernel_s_own_point_lies_on_each():
+    figure = lk.plots.occupancy(256, 64, 16384)
+    own = occupancy(256, 64, 16384)
+    assert own.limiter in figure.layout.title.text and len(figure.data) == 6
+    for curve, dot, at in zip(figure.data[::2], figure.data[1::2], (64, 16384, 256), strict=True):
+        assert (dot.x, dot.y) == ((at,), (own.warps,))
+        assert dict(zip(curve.x, curve.y, strict=True))[at] == own.warps
+    registers = [warps for warps in figure.data[0].y if warps is not None]
+    assert registers == sorted(registers, reverse=True)
+    assert lk.plots.occupancy(1024, 32).data[0].y[-1] is None, "1024 threads of 255 registers fit nowhere"
+    with pytest.raises(LabkitError, match="names no one device"):
+        lk.plots.occupancy(256, 64, device="GTX 480")
+
+
+def test_the_what_if_follows_its_sliders_and_says_the_same_as_text():
+    what_if = lk.occupancy_widget(256, 64, 40000)
+    assert "4 blocks of 8 warps per multiprocessor, 50.0%: registers" in repr(what_if)
+    box = what_if.widget()
+    threads, registers, shared, device, said = box.children
+    registers.value = 32
+    assert what_if.registers == 32 and said.value == what_if.text and "shared memory" in said.value
+    device.value = "Tesla T4"
+    assert "Tesla T4" in said.value
+    threads.value, registers.value = 1024, 255
+    assert "registers each needs" in said.value, "what cannot run gets its sentence"

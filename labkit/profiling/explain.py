@@ -175,8 +175,8 @@ class _Counters:
     def active(self) -> float | None:
         """Multiprocessors at work on average over the time: issue per active cycle against issue per cycle.
 
-        Cycles are counted by scheduler. Where the warps of a multiprocessor are fewer than its schedulers, those without
-        any do not count as idle: such a kernel lacks warps, not blocks.
+        Cycles are counted by scheduler. Where a multiprocessor has fewer warps than schedulers, those without any do
+        not count as idle: such a kernel lacks warps, not blocks.
         """
         issue, done = self.get(_ISSUE), self.get("smsp__inst_executed.sum")
         if not (issue and done and self.ns and self.sms and self.clock):
@@ -229,6 +229,9 @@ class _Counters:
             value = next((self.get(metric) for metric in metrics if self.get(metric) is not None), None)
             if name not in found and value is not None:
                 found[name] = value / 100
+        # Nsight Compute's figure for L1 has shared memory in it, which is a part of L1.
+        if "L1" in found and found.get("shared", 0) > 0.8 * found["L1"]:
+            del found["L1"]
         return found
 
 

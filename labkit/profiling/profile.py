@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
     from labkit.emulator.steps import Steps
+    from labkit.models.speed import Prediction
     from labkit.profiling.explain import Explanation
 
 _LEFT = "style='text-align:left'"
@@ -82,6 +83,12 @@ class Profile:
         from labkit.profiling.explain import explain
 
         return explain(self)
+
+    def predict(self, device: str = "NVIDIA H200") -> Prediction:
+        """What these counters take on a device at least, by the speed-of-light model; see `labkit.predict`."""
+        from labkit.profiling.predict import of_profile
+
+        return of_profile(self, device)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -46,8 +46,8 @@ CORPUS, LIMITS, LEARNER = "corpus", "limits", "detective"
 class Case:
     """A launch: `kernel[grid, block](*args)`; an array is written (dtype, elements) or (dtype, elements, limit).
 
-    binds: what is its limit by construction, "" where that cannot be told.  held_out: of the kernels on which no rule
-    of `explain` may be tuned.  fitted: of those that the model's one fitted figure was chosen on.
+    binds: what is its limit by construction, "" where that cannot be told beforehand.  held_out: no rule of `explain`
+    and no figure of the model was chosen on it.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Case:
 
     @property
     def fitted(self) -> bool:
+        """Whether rules of `explain`, and the order of the model's norm, were chosen on it."""
         return bool(self.binds) and not self.held_out
 
 
@@ -94,8 +95,6 @@ def _corpus() -> list[Case]:
         line("reversed", "reversed", (F, n), (F, n), n),
         line("blocks of 40 threads", "strided", (F, n), (F, n), 1, n, block=40),
         line("blocks of 100 threads", "strided", (F, n), (F, 3 * n), 3, n, block=100),
-        # Nothing at all: what a launch costs, and what its blocks cost.
-        *(Case(f"empty, {b} blocks", LIMITS, "nothing", b, 256, ((F, 1),)) for b in (1, 1056, 16384)),
         *(
             line(f"shared stride {s}", "shared_stride", (F, blocks * 256), (F, 1088), s, grid=blocks)
             for s in (1, 32)
@@ -187,21 +186,17 @@ def _limits() -> list[Case]:
 
 
 def _detectives() -> list[Case]:
-    """The kernels of the notebook on profiling, a file each."""
-    rows, columns, heads, times = 16384, 4096, 32, 8192
-
-    def case(name: str, binds: str, grid: Any, block: int, *args: Any) -> Case:
-        return Case(name, LEARNER, name, grid, block, args, binds, True)
-
+    """The kernels of the notebook on profiling: a file each, launched by itself."""
+    heads, times = 32, 8192
     return [
         # 256 MiB are read once; each warp stores one float, which is a millionth of the traffic.
-        case("first", "DRAM", rows // 8, 256, (F, rows), (F, rows * columns), (F, columns), rows, columns),
-        # Each thread walks along its own row of 64 floats: all lanes of a warp in one bank.
-        case("second", "shared", 2**19 // 64, 64, (F, 2**19 * 64), (F, 2**19 * 64), 2**19),
+        Case("first", LEARNER, "first", 0, 0, ((F, (16384,)), (F, (16384, 4096)), (F, (4096,))), "DRAM", True),
+        # Each thread walks along its own row of 64 floats: all lanes of a warp in one or two banks.
+        Case("second", LEARNER, "second", 0, 0, ((F, (2**19, 64)), (F, (2**19, 64))), "shared", True),
         # 128 warps on 132 multiprocessors, each adding up 8192 numbers one after the other.
-        case(
-            "third", "latency", (4, heads), 32, (F, heads * 128), (F, heads * times), (F, times * heads * 128), heads,
-            times,
+        Case(
+            "third", LEARNER, "third", 0, 0,
+            ((F, (heads, 128)), (F, (heads, times)), (F, (times, heads, 128))), "latency", True,
         ),
     ]  # fmt: skip
 
@@ -223,9 +218,7 @@ def text_of(case: Case) -> str:
 
 def _path(case: Case) -> Path:
     if case.source == LEARNER:
-        from labkit.root import root
-
-        return root() / "solutions" / "01_gpu_basics" / "kernels" / "detective" / f"{case.kernel}.cu"
+        return Path(__file__).parent / "detective" / f"{case.kernel}.py"
     return corpus.SOURCE if case.source == CORPUS else SOURCE
 
 
@@ -233,10 +226,11 @@ def prepare(case: Case, device: str) -> tuple[Callable[[], object], list[Any]]:
     """A function that launches the case once, and its arguments: tensors on `device` with the same contents always."""
     import torch
 
-    from labkit.kernels import cuda_kernel
+    from labkit.kernels import cuda_kernel, load
 
-    def tensor(number: int, dtype: type, size: int, limit: int = 64) -> Any:
+    def tensor(number: int, dtype: type, shape: Any, limit: int = 64) -> Any:
         kind = getattr(torch, {"uint32": "int32"}.get(np.dtype(dtype).name, np.dtype(dtype).name))
+        size = int(np.prod(shape))
         if limit in (PERMUTED, CYCLE):
             order = np.random.default_rng(number).permutation(size)
             if limit == CYCLE:
@@ -247,9 +241,13 @@ def prepare(case: Case, device: str) -> tuple[Callable[[], object], list[Any]]:
         generator = torch.Generator(device=device).manual_seed(number)
         if not kind.is_floating_point:
             return torch.randint(0, limit, (size,), generator=generator, device=device, dtype=kind)
-        return torch.randn(size, generator=generator, device=device, dtype=torch.float32).to(kind)
+        made = torch.randn(size, generator=generator, device=device, dtype=torch.float32).to(kind)
+        return made.reshape(shape)
 
     args = [tensor(n, *a) if isinstance(a, tuple) else a for n, a in enumerate(case.args)]
+    if case.source == LEARNER:
+        launch = load(_path(case)).launch
+        return lambda: launch(*args), args
     kernel = cuda_kernel(text_of(case), case.kernel, path=str(_path(case)))
     return lambda: kernel[case.grid, case.block](*args), args
 
@@ -301,13 +299,21 @@ def record(folder: Path | None = None) -> Path:
 
 def fingerprint(case: Case) -> str:
     """A hash of what is launched, without comments and layout: what a recorded figure belongs to."""
+    import ast
     import hashlib
     import re
 
     from labkit.kernels.cuda import without_comments
 
-    found = re.search(rf"__global__ void {case.kernel}\(.*?\n}}", without_comments(text_of(case)), re.DOTALL)
-    text = "".join(found[0].split())
+    text = text_of(case)
+    if case.source == LEARNER:
+        tree = ast.parse(text)
+        tree.body = [node for node in tree.body if not isinstance(node, ast.Expr)]
+        text = ast.unparse(tree)
+    else:
+        text = without_comments(text)
+        found = re.search(rf"__global__ void {case.kernel}\(.*?\n}}", text, re.DOTALL)
+        text = "".join(found[0].split())
     what = (text, case.grid, case.block, [str(a) for a in case.args])
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
@@ -433,6 +439,78 @@ def _entry(name: str) -> dict[str, Any]:
         if entry["case"] == name:
             return entry
     raise LabkitError(f"No launch {name!r} is recorded.")
+
+
+# ---------------------------------------------------------------------------- the model's score
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A measured and a modelled time in ms; group: "limits, fitted", "limits, held out", "corpus", or "gemm 1024"."""
+
+    name: str
+    group: str
+    measured: float
+    modelled: float
+    binds: str
+
+    @property
+    def error(self) -> float:
+        """By how much the modelled time is off, as a fraction of the measured one."""
+        return self.modelled / self.measured - 1
+
+
+def compare_launches(names: Iterable[str] | None = None) -> Iterator[Compared]:
+    """Each recorded launch (or those named) beside its modelled time."""
+    from labkit.models.speed import predict
+    from labkit.profiling.sample import works
+
+    for name in names or [entry["case"] for entry in _recorded()["entries"]]:
+        case = cases()[name]
+        if fingerprint(case) != _entry(name)["fingerprint"]:
+            raise LabkitError(f"{name} has changed since it was recorded; record it again.")
+        run, args = prepare(case, "cpu")
+        found = predict(works(run))
+        del args
+        group = "corpus" if not case.binds else "limits, fitted" if case.fitted else "limits, held out"
+        yield Compared(name, group, profile(name)["gpu__time_duration.sum"] / 1e6, found.ms, found.binds)
+
+
+def compare_rungs(problem: str, size: int | None = None, names: Iterable[str] | None = None) -> Iterator[Compared]:
+    """Each rung of which a profile is recorded (at all shapes, or at M = `size`; all, or by label), in the ladder's
+    order, beside its modelled time."""
+    from labkit.ladder import problem as ladder
+    from labkit.models.speed import predict
+    from labkit.profiling.sample import works
+
+    rungs = ladder(problem)
+    for file in recorded.files("profiles", problem)[:1]:
+        for entry in json.loads(file.read_text())["entries"]:
+            shape, label = entry["shape"], entry["label"]
+            if size not in (None, next(iter(shape.values()))) or names is not None and label not in names:
+                continue
+            step = label.split("/")[1].split()[0]
+            run = rungs[step, "cuda" if "CUDA" in label else "numba"].solution.launches(shape)
+            found = predict(works(run["fn"], run["names"]))
+            group = f"{problem} {next(iter(shape.values()))}"
+            yield Compared(label, group, entry["metrics"]["gpu__time_duration.sum"] / 1e6, found.ms, found.binds)
+
+
+def order(rows: Sequence[Compared], gap: float = 0.1) -> tuple[int, int]:
+    """Of neighbours whose measured times differ by more than `gap`, how many the model has in the right order, and of
+    how many."""
+    right = total = 0
+    for a, b in zip(rows, rows[1:], strict=False):
+        same = a.group == b.group and ("CUDA" in a.name) == ("CUDA" in b.name)
+        if same and max(a.measured, b.measured) > (1 + gap) * min(a.measured, b.measured):
+            total += 1
+            right += (a.measured < b.measured) == (a.modelled < b.modelled)
+    return right, total
+
+
+def neighbours(rows: Iterable[Compared]) -> list[Compared]:
+    """Rungs so ordered that those of one language and one shape follow each other."""
+    return sorted(rows, key=lambda row: (row.group, "CUDA" in row.name))
 
 
 if __name__ == "__main__":

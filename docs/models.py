@@ -1,0 +1,116 @@
+"""Write the figures and the picture of docs/models.md: `.venv/bin/python docs/models.py` (a quarter of an hour).
+
+The picture needs the extra `browser` and Chromium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from labkit import plots
+from labkit.models.speed import NORM
+from labkit.profiling import speed
+from labkit.profiling.speed import Compared
+
+PAGE = Path(__file__).with_name("models.md")
+PICTURE = Path(__file__).parent / "pictures" / "model.png"
+BEGIN, END = "<!-- {} -->", "<!-- end of {} -->"
+
+
+def rows() -> list[Compared]:
+    """Every recorded launch and rung; what is done goes to standard error."""
+    found = []
+    for source in (speed.compare_launches(), speed.compare_rungs("gemm")):
+        for row in source:
+            found.append(row)
+            print(f"{row.group} {row.name}: {row.error:+.0%}", file=sys.stderr, flush=True)
+    return found
+
+
+def score(found: Iterable[Compared]) -> str:
+    groups = defaultdict(list)
+    for row in found:
+        groups[row.group].append(row)
+    lines = ["| launches | how many | median error | within 20% | within a factor of 2 |", "|---|---|---|---|---|"]
+
+    def line(name: str, rows: list[Compared]) -> str:
+        errors = [abs(row.error) for row in rows]
+        near, far = sum(error <= 0.2 for error in errors), sum(0.5 <= 1 + row.error <= 2 for row in rows)
+        return f"| {name} | {len(rows)} | {statistics.median(errors):.0%} | {near} | {far} |"
+
+    lines += [line(name, rows) for name, rows in groups.items()]
+    everything = [row for rows in groups.values() for row in rows]
+    lines.append(line("all", everything))
+    ladder = [row for row in everything if row.group.startswith("gemm")]
+    right, total = speed.order(speed.neighbours(ladder))
+    lines += [
+        "",
+        f"Of {total} neighbouring rungs whose measured times differ by more than 10%, {right} come out in the right "
+        f"order. The norm's order is {NORM:g}.",
+    ]
+    return "\n".join(lines)
+
+
+def misses(found: Iterable[Compared], beyond: float = 0.25) -> str:
+    lines = ["| launch | measured | modelled | off | bound, says the model |", "|---|---|---|---|---|"]
+    for row in sorted(found, key=lambda row: -abs(row.error)):
+        if abs(row.error) > beyond:
+            name = row.name.replace(" (solution)", "")
+            size = f" at {row.group.split()[1]}" if row.group.startswith("gemm") else ""
+            lines.append(
+                f"| {name}{size} | {1e3 * row.measured:,.4g} us | {1e3 * row.modelled:,.4g} us | {row.error:+.0%} | "
+                f"{row.binds} |"
+            )
+    return "\n".join(lines)
+
+
+def verdicts() -> str:
+    """How often `explain` says of a recorded kernel what binds it by construction."""
+    lines = ["| kernels | how many | right | wrong |", "|---|---|---|---|"]
+    for name, held in (("rules were chosen on", False), ("held out", True)):
+        cases = [case for case in speed.cases().values() if case.binds and case.held_out == held]
+        said = {case.name: speed.profile(case.name).explain().binds for case in cases}
+        wrong = [f"{c.name}: {said[c.name]}, not {c.binds}" for c in cases if said[c.name] != c.binds]
+        lines.append(f"| {name} | {len(cases)} | {len(cases) - len(wrong)} | {'; '.join(wrong)} |")
+    return "\n".join(lines)
+
+
+def draw(found: Iterable[Compared]) -> None:
+    from pictures import FLAGS
+    from playwright.sync_api import sync_playwright
+
+    groups = defaultdict(list)
+    for row in found:
+        groups["gemm" if row.group.startswith("gemm") else row.group].append((row.name, row.measured, row.modelled))
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
+        file = Path(folder, "model.html")
+        file.write_text(plots.model(groups).to_html(include_plotlyjs=True))
+        page = browser.new_page(viewport={"width": 900, "height": 200})
+        page.goto(file.as_uri())
+        page.wait_for_timeout(1500)
+        page.screenshot(path=PICTURE, full_page=True)
+
+
+def put(text: str, name: str, new: str) -> str:
+    begin, end = BEGIN.format(name), END.format(name)
+    return f"{text.split(begin)[0]}{begin}\n{new}\n{end}{text.split(end)[1]}"
+
+
+def main() -> None:
+    found = rows()
+    text = PAGE.read_text()
+    for name, new in (("score", score(found)), ("misses", misses(found)), ("verdicts", verdicts())):
+        text = put(text, name, new)
+    PAGE.write_text(text)
+    draw(found)
+
+
+if __name__ == "__main__":
+    main()
