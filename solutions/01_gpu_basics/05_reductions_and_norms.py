@@ -178,6 +178,14 @@ lk.plots.source(p_interleaved)
 # ### END SOLUTION
 
 # %% [markdown]
+# ### Optional: the same in CUDA C++
+
+# %% kernel="reduce/interleaved" language="cuda" given=true
+
+# %% check="reduce/interleaved" language="cuda"
+reduce["interleaved", "cuda"].check()
+
+# %% [markdown]
 # ## Rung 2: strided
 #
 # The additions are the right ones, only the wrong threads do them. Let the first 128 threads do those of the
@@ -509,7 +517,7 @@ needed = lk.answer("reduce/vectorized/bytes_needed", 4.5e12 * 700e-9 / 132)
 needed
 
 # %% question="reduce/vectorized/bytes_in_flight" points=1
-in_flight = lk.answer("reduce/vectorized/bytes_in_flight", 8 * 256 * 4 * 16)
+in_flight = lk.answer("reduce/vectorized/bytes_in_flight", 131072)
 in_flight
 
 # %% [markdown]
@@ -600,6 +608,8 @@ reduce["vectorized", "cuda"].check()
 # * The sum has to be seen by all *before* the ticket is. Memory gives no such promise by itself; a **fence**,
 #   `cuda.threadfence()`, between the two writes does. And the last block puts one between its ticket and its reads.
 # * One thread takes the ticket, but all threads of the block have to know: through shared memory, and a barrier.
+#
+# The first gap in the kernel is your loop of `vectorized`, over the blocks' turns; the second one is new.
 #
 # ### Write
 
@@ -908,10 +918,10 @@ assert rate(at_4096, "vectorized") > rate(at_4096, "online")
 # ### Predict
 
 # %% question="softmax/long_rows/busy" points=1
-lk.answer("softmax/long_rows/busy", 100 * 64 / 132)
+lk.answer("softmax/long_rows/busy", 48.5)
 
 # %% question="softmax/long_rows/passes" points=1
-predicted_passes = lk.answer("softmax/long_rows/passes", 100 * 2 / 3)
+predicted_passes = lk.answer("softmax/long_rows/passes", 66.7)
 predicted_passes
 
 # %% [markdown]

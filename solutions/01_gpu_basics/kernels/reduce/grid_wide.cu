@@ -41,6 +41,7 @@ reduce_grid_wide(float *y, const float *x, float *partial, int N)
     __shared__ bool last;
     int t = threadIdx.x;
     float value = 0.0f;
+    // BEGIN SOLUTION
     // Whole turns in pieces of 16 bytes: thread t owns the pieces t, t + BLOCK ... of its block's turn.
     size_t whole = (size_t)x % 16 == 0 ? (size_t)N / EACH * EACH : 0;
     for (size_t i = (size_t)blockIdx.x * EACH + 4 * t; i < whole; i += (size_t)gridDim.x * EACH) {
@@ -53,6 +54,7 @@ reduce_grid_wide(float *y, const float *x, float *partial, int N)
     // What is left is less than a turn, or, where x does not start on 16 bytes, everything.
     for (size_t i = whole + (size_t)blockIdx.x * BLOCK + t; i < N; i += (size_t)gridDim.x * BLOCK)
         value += x[i];
+    // END SOLUTION
     value = block_sum(value);
     // BEGIN SOLUTION
     if (t == 0) {
