@@ -123,3 +123,11 @@ def test_the_command_prints_the_table_with_its_sources(capsys):
     assert main(["devices"]) == 0
     out = capsys.readouterr().out
     assert all(device.name in out and device.source in out for device in DEVICES.values())
+
+
+def test_a_b200_s_figures_say_where_they_are_from():
+    """What its driver says and its datasheet agree: 148 x 128 lanes, twice, at the clock."""
+    b200 = find("B200")
+    assert (b200.sms, b200.l2) == (148, 126.5 * 2**20)
+    assert "driver" in b200.source_of("sms") and "derived" in b200.source_of("clock_mhz")
+    assert "datasheet" in b200.source_of("fp32_tflops")

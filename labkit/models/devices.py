@@ -107,6 +107,7 @@ _ADA = "NVIDIA Ada GPU Architecture, white paper, appendix A"
 _GA100 = "NVIDIA A100 Tensor Core GPU Architecture, white paper V1.0, table 1"
 _H100 = "NVIDIA H100 Tensor Core GPU Architecture, white paper"
 _HERE = "read by labkit on the machine of labkit/recorded/bench"
+_ASKED = "what a B200's driver answers, as printed in pytorch/ao#4002 (which has 7672 GB/s by its memory clock)"
 DEVICES = {
     device.name: device
     for device in (
@@ -127,7 +128,10 @@ DEVICES = {
             "NVIDIA H200", "sm_90", 132, 1980, 4800, 60 * MIB, 67, 989.5, 1979, "NVIDIA H200, datasheet",
             {"sms": _HERE, "clock_mhz": _HERE, "l2": _HERE},
         ),
-        Device("NVIDIA B200", "sm_100", None, None, 7700, None, 75, 2250, 4500, "NVIDIA HGX B200, datasheet"),
+        Device(
+            "NVIDIA B200", "sm_100", 148, 1980, 7700, 253 * MIB // 2, 75, 2250, 4500, "NVIDIA HGX B200, datasheet",
+            {"sms": _ASKED, "l2": _ASKED, "clock_mhz": "derived: 75 TFLOP/s over 148 x 128 x 2"},
+        ),
     )
 }  # fmt: skip
 
