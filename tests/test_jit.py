@@ -253,9 +253,8 @@ def solutions() -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("problem", "rung", "language"), solutions(), ids=str)
 def test_all_solutions_count_the_same(problem: str, rung: str, language: str) -> None:
     """At the shape that their profiles are shown for."""
-    operation = lk.problem(problem)
-    kernel = operation[rung, language].solution.kernel
-    both(operation, kernel, operation.dims_of(operation.profile_shape))
+    solution = lk.problem(problem)[rung, language].solution
+    both(solution.problem, solution.kernel, solution.problem.dims_of(solution.problem.profile_shape))
 
 
 # ---------------------------------------------------------------------------- random kernels
