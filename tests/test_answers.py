@@ -44,3 +44,15 @@ def test_tile_ratio_agrees_with_the_emulator():
     direct = gemm["coalesced"].solution.profile(**shape)[REQUESTS]
     tiled = gemm["smem_tile"].solution.profile(**shape)[REQUESTS]
     assert lk.answer("gemm/smem_tile/global_load_ratio", direct / tiled).right
+
+
+def test_a_choice_is_a_word_and_a_wrong_one_gives_nothing_away():
+    key = "detective/third/binds"
+    assert lk.answer(key, "latency").right is True and lk.answer(key, " Latency ").right is True
+    wrong = lk.answer(key, "DRAM")
+    assert wrong.right is False and "latency" not in wrong.verdict
+    assert lk.answer(key, ...).right is None
+    with pytest.raises(lk.LabkitError, match="a word in quotes"):
+        lk.answer(key, 3)
+    with pytest.raises(lk.LabkitError, match="did you mean detective/third/binds"):
+        lk.answer("detective/third/bind", "latency")

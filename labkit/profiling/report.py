@@ -103,7 +103,7 @@ def _stalls(profile: Profile) -> list[tuple[str, str, str, str]]:
     shares = _Counters(profile).stall_shares
     ranking = sorted(shares.items(), key=lambda share: -share[1])
     return [
-        (reason, f"{100 * share:.3g}", "%", f"of the warps that could not issue waited for {STALL_REASONS[reason]}.")
+        (reason, f"{100 * share:.3g}", "%", f"of the stalled warps: waiting for {STALL_REASONS[reason]}.")
         for reason, share in ranking
         if share >= 0.01
     ]

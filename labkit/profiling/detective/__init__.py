@@ -31,7 +31,8 @@ class Source:
         return self.text
 
     def _repr_html_(self) -> str:
-        return f"<pre style='background:#f8f9fa;padding:8px'>{html.escape(self.text)}</pre>"
+        style = "background:#f8f9fa;padding:8px;font-family:monospace"
+        return f"<pre style='{style}'>{html.escape(self.text)}</pre>"
 
 
 @dataclass(frozen=True)
