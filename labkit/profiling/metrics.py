@@ -296,6 +296,19 @@ STALLS = (
         "Use of the pipe for float32 multiplications and additions.",
         "more",
     ),
+    *(
+        Metric(
+            f"sm__inst_executed_pipe_{pipe}.avg.pct_of_peak_sustained_active",
+            f"{title} pipe",
+            "%",
+            f"Use of the pipe for {what}.",
+        )
+        for pipe, title, what in (
+            ("alu", "integer", "integers, comparisons and logic"),
+            ("xu", "special function", "exponentials, roots and conversions"),
+            ("fp64", "FP64", "float64 operations"),
+        )
+    ),
     *_stalls(),
 )
 BY_NAME = {metric.name: metric for metric in METRICS + STALLS}
