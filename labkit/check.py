@@ -159,11 +159,14 @@ def _run(
     if strayed:
         yield failure("guard", f"the kernel wrote outside {strayed}; guard every store with its bounds.")
         return
-    yield from _compare(problem, fresh, outputs, problem.options_of(shape), failure)
+    yield from compare(problem, fresh, outputs, problem.options_of(shape), failure)
 
 
-def _compare(problem: Problem, inputs, outputs, options, failure) -> Iterator[Failure]:
-    """Results against the float64 reference, each within `tolerance`."""
+def compare(problem: Problem, inputs, outputs, options, failure) -> Iterator[Any]:
+    """Results against the float64 reference, each within `tolerance`.
+
+    Yields `failure(kind, message, index=..., ...)` for each output that is unwritten in places or off somewhere.
+    """
     wanted, allowed = tolerance(problem, inputs, options)
     for name, tensor in outputs.items():
         got = tensor.cpu()

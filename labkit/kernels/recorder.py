@@ -10,7 +10,7 @@ import base64
 import contextlib
 import json
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,7 +235,10 @@ def watch(session: Session | None) -> None:
 
 @dataclass(frozen=True)
 class RecordedBuffer:
-    """An array that launches use; `data` is its bytes when first used, `misalign` its start modulo 256."""
+    """An array that launches use; `data` is its bytes when first used, `misalign` its start modulo 256.
+
+    fresh : nobody had written it by then, so that a kernel must not read it before one writes it.
+    """
 
     name: str
     dtype: str
@@ -243,6 +246,7 @@ class RecordedBuffer:
     strides: tuple[int, ...] | None
     misalign: int
     data: np.ndarray = field(repr=False)
+    fresh: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -261,8 +265,14 @@ class Recording:
         """Write `recording.json` and one `buffer<i>.bin` per buffer into `folder`, made if need be."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        for i, buffer in enumerate(self.buffers):
+            buffer.data.tofile(folder / f"buffer{i}.bin")
+        (folder / "recording.json").write_text(json.dumps(self.describe()))
+
+    def describe(self) -> dict[str, Any]:
+        """All but the buffers' bytes, as `recording.json` holds it."""
         sources = list(dict.fromkeys(launch.ptx for launch in self.launches))
-        described = {
+        return {
             "version": 1,
             "ptx": sources,
             "launches": [
@@ -287,14 +297,11 @@ class Recording:
             "buffers": [
                 {
                     "name": b.name, "dtype": b.dtype, "shape": b.shape, "strides": b.strides,
-                    "misalign": b.misalign, "nbytes": b.nbytes,
+                    "misalign": b.misalign, "nbytes": b.nbytes, "fresh": b.fresh,
                 }
                 for b in self.buffers
             ],
         }  # fmt: skip
-        for i, buffer in enumerate(self.buffers):
-            buffer.data.tofile(folder / f"buffer{i}.bin")
-        (folder / "recording.json").write_text(json.dumps(described))
 
     @classmethod
     def load(cls, folder: str | Path) -> Recording:
@@ -302,19 +309,25 @@ class Recording:
         folder = Path(folder)
         try:
             described = json.loads((folder / "recording.json").read_text())
+            return cls.of(described, lambda i: np.fromfile(folder / f"buffer{i}.bin", np.uint8))
+        except (OSError, ValueError, RecursionError, KernelError) as error:
+            raise KernelError(f"{folder} holds no recording of labkit's: {error!r}.") from error
+
+    @classmethod
+    def of(cls, described: Any, data_of: Callable[[int], np.ndarray]) -> Recording:
+        """What `describe` gave, with the bytes of each buffer. Raises KernelError where it is not that."""
+        try:
             if described["version"] != 1:
                 raise ValueError("of another version")
             recording = cls()
             for i, b in enumerate(described["buffers"]):
-                data = np.fromfile(folder / f"buffer{i}.bin", np.uint8)
+                data = data_of(i)
                 if len(data) != b["nbytes"] or not 0 <= int(b["misalign"]) < 256:
-                    raise ValueError(f"buffer{i}.bin does not fit its description")
+                    raise ValueError(f"buffer {i} does not fit its description")
                 strides = None if b["strides"] is None else _ints(b["strides"])
-                recording.buffers.append(
-                    RecordedBuffer(
-                        str(b["name"]), str(b["dtype"]), _ints(b["shape"]), strides, int(b["misalign"]), data
-                    )
-                )
+                name, dtype, shape = str(b["name"]), str(b["dtype"]), _ints(b["shape"])
+                fresh = bool(b.get("fresh", False))
+                recording.buffers.append(RecordedBuffer(name, dtype, shape, strides, int(b["misalign"]), data, fresh))
             for r in described["launches"]:
                 registers = r["max_registers"]
                 recording.launches.append(
@@ -331,8 +344,8 @@ class Recording:
                 )
                 check_size(*(_dim3(r[k]) for k in ("grid", "block")), int(r["shared"]))
                 recording.clusters.append(_dim3(r["cluster"]))
-        except (OSError, ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
-            raise KernelError(f"{folder} holds no recording of labkit's: {error!r}.") from error
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise KernelError(f"This is no recording of labkit's: {error!r}.") from error
         return recording
 
     def run(self, emulation: Emulation) -> list[np.ndarray]:
@@ -344,6 +357,9 @@ class Recording:
             )
             for b, d in zip(self.buffers, data, strict=True)
         ]
+        for number, buffer in zip(numbers, self.buffers, strict=True):
+            if buffer.fresh:
+                emulation.memory.buffers[number].forget()
         for launch in self.launches:
             params = tuple(
                 Pointer(numbers[p.buffer], p.offset) if isinstance(p, Pointer) else p for p in launch.params
@@ -379,9 +395,14 @@ def _param(described: dict, buffers: int) -> Pointer | bytes:
 
 
 class _Recording(Session):
-    def __init__(self, recording: Recording, names: Mapping[str, Any] | None) -> None:
+    def __init__(
+        self, recording: Recording, names: Mapping[str, Any] | None, fresh: Fresh | None = None
+    ) -> None:
         super().__init__(names)
         self.recording = recording
+        self.fresh = fresh
+        for array, name in self._named if fresh is not None else ():
+            self._place([(array, name)])
 
     def add(self, array: Array, start: int, end: int, name: str | None) -> int:
         buffers = self.recording.buffers
@@ -389,11 +410,9 @@ class _Recording(Session):
         if (start, end) != (array.start, array.end) or any(s < 0 for s in strides):
             shape, strides = ((end - start) // array.itemsize,), None
         data = _gpu_bytes(start, end) if array.on_gpu else memory_at(start, end - start, array.owner).copy()
-        buffers.append(
-            RecordedBuffer(
-                name or f"array{len(buffers)}", array.dtype, shape, strides, _misalign(array, start), data
-            )
-        )
+        fresh = self.fresh is not None and (start, end) in self.fresh.ranges
+        name = name or f"array{len(buffers)}"
+        buffers.append(RecordedBuffer(name, array.dtype, shape, strides, _misalign(array, start), data, fresh))
         return len(buffers) - 1
 
     def accept(self, record: Launch, cluster: tuple[int, int, int]) -> None:
@@ -428,16 +447,26 @@ def _gpu_bytes(start: int, end: int) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def recording(names: Mapping[str, Any] | None = None) -> Iterator[Recording]:
+def recording(
+    names: Mapping[str, Any] | None = None, *, garbage: Iterable[Any] | None = None
+) -> Iterator[Recording]:
     """Inside, launches are only recorded: nothing runs, and tensors keep their values.
 
     So host code inside must not look at, or change, a tensor that a launch has used: torch operations, `.item()`,
     `.numpy()`, printing and `copy_to_host` raise KernelError then. Bare numpy arrays cannot be watched.
     names : as for `emulating`.
+    garbage : as for `emulating`; with it, the tensors of `names` are the first buffers, in their order, used or not.
     """
     record = Recording()
-    session = _Recording(record, names)
-    with _entered(session), _guard(session):
+    if garbage is None:
+        session = _Recording(record, names)
+        with _entered(session), _guard(session):
+            yield record
+        return
+    from labkit.kernels.fresh import Fresh
+
+    session = _Recording(record, names, fresh := Fresh(garbage))
+    with _entered(session), _guard(session), fresh:
         yield record
 
 

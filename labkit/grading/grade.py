@@ -1,0 +1,692 @@
+"""The trusted side: takes the cells that count, has them recorded and run in sandboxes, compares bytes, and decides.
+
+Seeds, real inputs, references and tolerances exist only here. The worker sees shapes and zeros; the engine sees inputs
+and PTX, and no Python of the student's.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import hashlib
+import hmac
+import math
+import os
+import platform
+import random
+import re
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from labkit import problems
+from labkit.errors import LabkitError
+from labkit.grading import results, sandbox, submissions
+from labkit.grading import scheme as schemes
+from labkit.grading.answers import Unreadable, given
+from labkit.grading.review import findings
+from labkit.grading.scheme import Item, Scheme
+from labkit.grading.submissions import Cell, Source, Submission
+from labkit.problems.problem import Problem
+
+if TYPE_CHECKING:
+    import torch
+
+HIDDEN_SHAPES = 3  # per kernel, beside the problem's own
+RECORD_S = 120.0  # wall clock of one kernel's host code, all shapes
+ENGINE_S = 300.0  # wall clock of one kernel on the emulator, all shapes
+LONGEST_EXPLANATION = 20_000
+SEED_FILE = ".seed"
+
+
+def grade_one(
+    path: str | Path | Source,
+    out: str | Path,
+    *,
+    root: Path | None = None,
+    scheme: Scheme | None = None,
+    seed: bytes | None = None,
+    level: str | None = None,
+) -> dict[str, Any]:
+    """Grade one submission, write `out/results/<id>.json`, and return what it holds (see `results`).
+
+    path : a notebook, a folder or a zip of one student.  root : the project with `solutions/`, by default found.
+    scheme : what is graded; by default all questions of the notebooks that the submission has cells of.
+    seed : by default the one kept in `out`.  level : of the sandbox, by default the best there is.
+    """
+    from labkit.root import root as find_root
+
+    root = Path(root) if root else find_root()
+    with Grader(root, Path(out), scheme=scheme, seed=seed, level=level) as grader:
+        return grader.grade(path)
+
+
+def seed_of(out: Path, file: Path | None = None) -> bytes:
+    """The secret of a class: kept in `out` from the first run on, from `file` if one is given.
+
+    LabkitError where `file` holds another than the one that results in `out` were made with.
+    """
+    kept = Path(out) / SEED_FILE
+    given = None
+    if file is not None:
+        try:
+            given = hashlib.sha256(Path(file).read_bytes().strip()).digest()
+        except OSError as error:
+            raise LabkitError(f"{file} cannot be read ({error.strerror}); name a file with a secret text.") from None
+    if kept.exists():
+        seed = kept.read_bytes()
+        if len(seed) != 32:
+            raise LabkitError(f"{kept} is damaged; remove {out} and grade again.")
+        if given not in (None, seed):
+            raise LabkitError(f"{out} was graded with another seed than {file}; name another --out.")
+        return seed
+    seed = given or os.urandom(32)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    new = kept.with_name(f"{SEED_FILE}.{os.getpid()}")
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stat.S_IRUSR | stat.S_IWUSR)
+    with os.fdopen(handle, "wb") as open_file:
+        open_file.write(seed)
+        open_file.flush()
+        os.fsync(open_file.fileno())
+    try:
+        os.link(new, kept)  # of several that begin at once, one wins
+    except FileExistsError:
+        return seed_of(out, file)
+    finally:
+        new.unlink()
+    return seed
+
+
+class Grader:
+    """Grades submissions one after the other, each in sandboxes of its own. A context manager."""
+
+    def __init__(
+        self,
+        root: Path,
+        out: Path,
+        *,
+        scheme: Scheme | None = None,
+        seed: bytes | None = None,
+        level: str | None = None,
+        gpu: int | None = None,
+    ) -> None:
+        self.root, self.out = root, out
+        self.scheme = scheme
+        self.seed = seed_of(out) if seed is None else seed
+        self.level = level or sandbox.best()
+        self.gpu = gpu
+        self.references = References(self)
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    @functools.cached_property
+    def _all(self) -> Scheme:
+        return schemes.load(self.root)
+
+    def grade(self, source: str | Path | Source) -> dict[str, Any]:
+        """The result of one submission, written as well."""
+        started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
+        submission = submissions.read(source)
+        scheme = self.scheme or self._all.of(notebooks_of(submission, self._all))
+        items: list[dict] = []
+        state, reason = "graded", None
+        grading = _Grading(self, submission, scheme)
+        if submission.ungradable:
+            state, reason = "ungradable", submission.ungradable
+        elif not scheme.items:
+            state, reason = "ungradable", "It has no cell of any question that is graded."
+        else:
+            try:
+                items = grading.items()
+            except LabkitError as error:
+                state, reason = "infrastructure_error", str(error)
+        result = {
+            "schema_version": results.SCHEMA_VERSION,
+            "submission": submission.id,
+            "state": state,
+            "reason": reason,
+            "sandbox": self.level,
+            "scheme": scheme.hash,
+            **results.totals(items),
+            "faults": grading.faults,
+            "review": grading.review,
+            "items": items,
+            "started": started.isoformat(timespec="seconds"),
+            "seconds": round(time.perf_counter() - clock, 3),
+            "labkit": version(),
+            "machine": machine(),
+        }
+        if state != "graded":
+            result["possible"] = round(scheme.possible, 6)
+        results.write(self.out, result)
+        return result
+
+
+def version() -> str:
+    from importlib import metadata
+
+    return metadata.version("labkit")
+
+
+@functools.cache
+def machine() -> dict[str, Any]:
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "cpus": os.cpu_count(),
+        "control_groups": sandbox.control_groups(),
+    }
+
+
+def notebooks_of(submission: Submission, scheme: Scheme) -> list[str]:
+    """The notebooks of a scheme that a submission has cells of."""
+    idents = {ident for cell in submission.cells for ident in cell.idents}
+    magics = {found for cell in submission.cells if (found := _magic(cell.source))}
+    names = []
+    for item in scheme.items:
+        here = any(cell.id in idents for cell in item.cells)
+        here = here or any((item.problem, item.rung, cell.language) in magics for cell in item.cells)
+        if here or item.kind == "answer" and any(_mentions(cell, item.key) for cell in submission.cells):
+            names.append(item.notebook)
+    return list(dict.fromkeys(names))
+
+
+# --- which cell counts -----------------------------------------------------------------------------------
+
+_KERNEL = re.compile(r"\s*%%kernel[ \t]+([\w/]+)[ \t]*(--cuda)?[ \t]*(?:\n|$)")
+
+
+def _magic(source: str) -> tuple[str, str, str] | None:
+    found = _KERNEL.match(source)
+    if not found:
+        return None
+    problem, _, rung = found[1].partition("/")
+    return problem, rung, "cuda" if found[2] else "numba"
+
+
+def _mentions(cell: Cell, key: str) -> bool:
+    return "answer" in cell.source and (f'"{key}"' in cell.source or f"'{key}'" in cell.source)
+
+
+def _plain_source(source: str) -> str:
+    return "\n".join(line.rstrip() for line in source.strip().split("\n"))
+
+
+def candidates(item: Item, spec: schemes.Cell, submission: Submission) -> tuple[list[Cell], bool]:
+    """The cells that may hold the answer, best first: by id, then by what they say; and whether any is there at all.
+
+    Locked cells and untouched stubs are left out.
+    """
+    named = [c for c in submission.cells if spec.id in c.idents]
+    if item.kind == "kernel":
+        wanted = (item.problem, item.rung, spec.language)
+        named = [c for c in named if _magic(c.source) in (None, wanted)]
+        told = [c for c in submission.cells if _magic(c.source) == wanted]
+    elif item.kind == "answer":
+        named = [c for c in named if _mentions(c, item.key)]
+        told = [c for c in submission.cells if _mentions(c, item.key)]
+    else:
+        told = []
+    both = list(dict.fromkeys([*named, *told]))
+    stub = _plain_source(spec.stub)
+    return [c for c in both if not c.locked and _plain_source(c.source) not in (stub, "")], bool(both)
+
+
+# --- one submission --------------------------------------------------------------------------------------
+
+
+class _Grading:
+    def __init__(self, grader: Grader, submission: Submission, scheme: Scheme) -> None:
+        self.grader, self.submission, self.scheme = grader, submission, scheme
+        self.faults = list(submission.faults)
+        self.review: list[dict[str, Any]] = []
+
+    def items(self) -> list[dict]:
+        level = self.grader.level
+        with Runner(level) as runner:
+            self.runner = runner
+            graded = []
+            for item in self.scheme.items:
+                cell, spec = self._cell(item)
+                if cell is None:
+                    graded.append(self._missing(item))
+                else:
+                    graded.append(getattr(self, f"_{item.kind}")(item, cell, spec))
+            return graded
+
+    def _cell(self, item: Item) -> tuple[Cell | None, schemes.Cell | None]:
+        there = False
+        for spec in item.cells:
+            found, any_ = candidates(item, spec, self.submission)
+            there = there or any_
+            if not found:
+                continue
+            cell = found[0]
+            if len({_plain_source(c.source) for c in found}) > 1:
+                self.faults.append(f"{item.id} stands in {len(found)} cells; the first, {_place(cell)}, counts.")
+            if spec.id not in cell.idents:
+                self.faults.append(f"{item.id} was found by what {_place(cell)} says; its id is gone.")
+            if (cell.kind == "code") != (item.kind != "explain"):
+                self.faults.append(f"{item.id}: {_place(cell)} is of the type {cell.kind}; it counts all the same.")
+            return cell, spec
+        if not there:
+            self.faults.append(f"There is no cell for {item.id}.")
+        return None, None
+
+    def _missing(self, item: Item) -> dict:
+        said = "Nothing was handed in here: the cell is missing, or as it was given out."
+        names = list(item.shares) if item.kind == "kernel" else ["answer" if item.kind == "answer" else "manual"]
+        shares = item.shares if item.kind == "kernel" else {names[0]: item.points}
+        parts = [results.part(name, shares[name], "missing", said) for name in names]
+        return results.item(item.id, item.kind, parts, state="missing")
+
+    def _answer(self, item: Item, cell: Cell, _: Any) -> dict:
+        from labkit.answers import answer
+
+        try:
+            value = given(cell.source, item.key)
+            if value is None:
+                return self._missing(item)
+            found = answer(item.key, value)
+        except (Unreadable, LabkitError) as error:
+            part = results.part("answer", item.points, "fail", plain(str(error)))
+        else:
+            state = "pass" if found.right else "fail"
+            part = results.part("answer", item.points, state, plain(found.verdict), given=found.value)
+        return results.item(item.id, "answer", [part])
+
+    def _explain(self, item: Item, cell: Cell, _: Any) -> dict:
+        said = "A person reads this."
+        text = cell.source[:LONGEST_EXPLANATION]
+        part = results.part("manual", item.points, "pending", said, text=text)
+        return results.item(item.id, "explain", [part])
+
+    def _kernel(self, item: Item, cell: Cell, spec: schemes.Cell) -> dict:
+        comment = "// " if spec.language == "cuda" else "# "
+        source = _KERNEL.sub(lambda m: comment + m[0].lstrip(), cell.source, count=1)
+        self.review += [
+            {"what": what, "where": item.id, "line": line} for what, line in findings(source, spec.language)
+        ]
+        about = {"language": spec.language, "source": hashlib.sha256(source.encode()).hexdigest(), "cell": _place(cell)}
+        trial = Trial(item.problem, item.rung, spec.language, source)
+        verdict = judge(self.runner, trial, self.grader.seed)
+        if verdict.died:
+            self.review.append({"what": verdict.died, "where": item.id, "line": None})
+        shares = item.shares
+        correct = results.part(
+            "correct", shares["correct"], verdict.state, verdict.message, **about, runs=list(verdict.runs),
+            line=verdict.line,
+        )  # fmt: skip
+        parts, counters = [correct], {}
+        if verdict.state != "pass":
+            state = verdict.state if verdict.state in ("timeout", "error") else "fail"
+            later = "This is judged once the kernel is correct."
+            parts += [results.part(name, shares[name], state, later) for name in shares if name != "correct"]
+            return results.item(item.id, "kernel", parts)
+        if "structure" in shares:
+            part, counters = self._structure(item, trial, shares["structure"])
+            if part["details"].get("wrong"):  # right on small shapes, wrong on the one that is counted
+                parts = [results.part("correct", shares["correct"], "fail", part["message"], **about)]
+            parts.append(part)
+        if "time" in shares:
+            state = "pending" if parts[0]["state"] == "pass" else "fail"
+            said = "This waits for a GPU." if state == "pending" else "This is judged once the kernel is correct."
+            parts.append(results.part("time", shares["time"], state, said))
+        return results.item(item.id, "kernel", parts, counters)
+
+    def _structure(self, item: Item, trial: Trial, points: float) -> tuple[dict, dict]:
+        bounds = self.grader.references.of(item, trial.language)
+        counted = count(self.runner, trial, item.gates, self.grader.seed)
+        if counted.state != "pass":
+            wrong = counted.state == "fail" and counted.value
+            part = results.part("structure", points, counted.state, counted.message, wrong=wrong)
+            return part, {}
+        counters, missed = {}, []
+        for name in item.gates:
+            optimised, unoptimised = bounds[name]
+            yours = counted.metrics.get(name)
+            if yours is None:
+                missed.append(f"{name} could not be counted.")
+                continue
+            counters[name] = {"yours": yours, "optimised": optimised, "unoptimised": unoptimised}
+            if not gate(yours, optimised, unoptimised):
+                missed.append(
+                    f"{name} reads {yours:,.6g}; with what this rung is about it reads {optimised:,.6g}, "
+                    f"without it {unoptimised:,.6g}."
+                )
+        state = "fail" if missed else "pass"
+        message = " ".join(missed) if missed else _read(counters)
+        return results.part("structure", points, state, message, shape=counted.shape), counters
+
+
+def _read(counters: dict[str, dict[str, float]]) -> str:
+    return " ".join(
+        f"{name} reads {c['yours']:,.6g} (with what this rung is about {c['optimised']:,.6g}, without it "
+        f"{c['unoptimised']:,.6g})."
+        for name, c in counters.items()
+    )
+
+
+def _place(cell: Cell) -> str:
+    return f"cell {cell.number} of {ascii(cell.notebook)[1:-1]}"
+
+
+def plain(text: str, longest: int = 600) -> str:
+    """A text from an untrusted process as one line of printable characters."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def gate(yours: float, optimised: float, unoptimised: float) -> bool:
+    """Whether a count is nearer, as a factor, to the optimised kernel's than to the unoptimised one's, or better."""
+    if min(optimised, unoptimised) > 0:
+        middle = math.sqrt(optimised * unoptimised)
+    else:
+        middle = (optimised + unoptimised) / 2
+    return yours <= middle if optimised < unoptimised else yours >= middle
+
+
+# --- running a kernel ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kernel to be tried: the source of a file, for a rung and a language."""
+
+    problem: str
+    rung: str
+    language: str
+    source: str
+
+
+@dataclass
+class Verdict:
+    """What came of some runs. `value`: an output was wrong.  died: for a person to look at."""
+
+    state: str
+    message: str
+    runs: tuple[str, ...] = ()
+    line: int | None = None
+    value: bool = False
+    died: str | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
+    shape: dict[str, Any] = field(default_factory=dict)
+
+
+class Runner:
+    """The sandboxes of one submission: one that records, one that runs. A context manager."""
+
+    def __init__(self, level: str) -> None:
+        self.worker = sandbox.Box("labkit.grading.worker", level)
+        self.engine = sandbox.Box("labkit.grading.engine", level)
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.worker.kill()
+        self.engine.kill()
+
+    def record(self, trial: Trial, shapes: list[dict[str, Any]]) -> list[bytes | tuple[str, int | None]]:
+        """For each shape a recording, or what went wrong and at which line."""
+        job = {"problem": trial.problem, "rung": trial.rung, "language": trial.language, "shapes": shapes}
+        answer, blobs = self.worker.call(job, [trial.source.encode()], seconds=RECORD_S)
+        found: list[Any] = []
+        try:
+            if len(answer["results"]) != len(shapes):
+                raise ValueError("results")
+            for one in answer["results"]:
+                if "error" in one:
+                    line = one["line"] if type(one.get("line")) is int else None
+                    found.append((plain(str(one["error"])), line))
+                else:
+                    number = one["recording"]
+                    if type(number) is not int or not 0 <= number < len(blobs):
+                        raise ValueError("recording")
+                    found.append(blobs[number])
+        except (KeyError, TypeError, ValueError) as error:
+            raise sandbox.Died("it answered nonsense") from error
+        return found
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A run: its shape, real inputs and outputs' sizes."""
+
+    problem: Problem
+    shape: dict[str, Any]
+    inputs: dict[str, torch.Tensor]
+
+    @property
+    def label(self) -> str:
+        return " ".join(f"{d}={v}" for d, v in self.shape.items())
+
+    def tensors(self) -> list[dict[str, Any]]:
+        import torch
+
+        return [
+            {
+                "name": name, "dtype": spec.dtype, "shape": list(spec.shape(self.shape)),
+                "output": name in self.problem.outputs,
+                "nbytes": math.prod(spec.shape(self.shape)) * getattr(torch, spec.dtype).itemsize,
+            }
+            for name, spec in {**self.problem.outputs, **self.problem.inputs}.items()
+        ]  # fmt: skip
+
+    def blobs(self) -> list[bytes]:
+        return [_raw(tensor) for tensor in self.inputs.values()]
+
+
+def _raw(tensor: torch.Tensor) -> bytes:
+    import torch
+
+    return tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _case(problem: Problem, shape: dict[str, Any], seed: bytes, name: str) -> _Case:
+    number = int.from_bytes(hmac.digest(seed, f"{name} {sorted(shape.items())}".encode(), "sha256")[:7], "big")
+    return _Case(problem, shape, problem.make_inputs(shape, number))
+
+
+def hidden_shapes(problem: Problem, seed: bytes, rung: str, number: int = HIDDEN_SHAPES) -> list[dict[str, Any]]:
+    """Shapes drawn from the seed, within what the problem's own shapes span and as divisible as these are."""
+    draw = random.Random(hmac.digest(seed, f"shapes {problem.name}/{rung}".encode(), "sha256"))
+    own = [problem.dims_of(shape) for shape in problem.shapes]
+    most = max(problem.flops(shape) + problem.bytes(shape) for shape in own)
+    ranges = {
+        name: (math.gcd(*(s[name] for s in own)), min(s[name] for s in own), max(s[name] for s in own))
+        for name in problem.dims
+    }
+    found: list[dict[str, Any]] = []
+    for _ in range(1000):
+        shape = dict(draw.choice(own))  # with its options
+        for name, (step, low, high) in ranges.items():
+            size = math.exp(draw.uniform(math.log(low), math.log(high + 1)))
+            shape[name] = max(low, int(size) // step * step)
+        if shape not in own and shape not in found and problem.flops(shape) + problem.bytes(shape) <= most:
+            found.append(shape)
+        if len(found) == number:
+            break
+    return found
+
+
+def judge(runner: Runner, trial: Trial, seed: bytes) -> Verdict:
+    """Is it right, on the problem's shapes and on hidden ones?"""
+    problem = _problem(trial)
+    shapes = [problem.dims_of(shape) for shape in problem.shapes] + hidden_shapes(problem, seed, trial.rung)
+    cases = [_case(problem, shape, seed, f"check {trial.problem}/{trial.rung}") for shape in shapes]
+    verdict = _try(runner, trial, cases, ())
+    if verdict.state == "pass":
+        count = len(cases)
+        verdict.message = f"Right on {count} shapes, {len(cases) - len(problem.shapes)} of them not known before."
+    return verdict
+
+
+def count(runner: Runner, trial: Trial, metrics: tuple[str, ...], seed: bytes) -> Verdict:
+    """The counters of a run at the problem's profile shape, whose result has to be right as well."""
+    problem = _problem(trial)
+    shape = problem.dims_of(problem.profile_shape)
+    case = _case(problem, shape, seed, f"count {trial.problem}/{trial.rung}")
+    verdict = _try(runner, trial, [case], metrics)
+    verdict.shape = shape
+    return verdict
+
+
+def _problem(trial: Trial) -> Problem:
+    problem = problems.get(trial.problem)
+    return problem.of(problem.step(trial.rung))
+
+
+def _try(runner: Runner, trial: Trial, cases: list[_Case], metrics: tuple[str, ...]) -> Verdict:
+    labels = tuple(case.label for case in cases)
+    try:
+        recorded = runner.record(trial, [case.shape for case in cases])
+    except sandbox.Timeout:
+        return Verdict("timeout", f"Its Python code did not end within {RECORD_S:.0f} s.", labels)
+    except sandbox.Died as death:
+        said = f"The process that runs its Python code ended without an answer: {plain(str(death))}."
+        return Verdict("fail", said, labels, died=said)
+    usable = []
+    for case, found in zip(cases, recorded, strict=True):
+        if isinstance(found, tuple):
+            break
+        usable.append((case, found))
+    if usable:
+        verdict = _engine(runner, usable, metrics)
+        if verdict.state != "pass" or len(usable) == len(cases):
+            verdict.runs = labels
+            return verdict
+    case = cases[len(usable)]
+    message, line = recorded[len(usable)]
+    return Verdict("fail", plain(f"{case.label}: {message}"), labels, line)
+
+
+def _engine(runner: Runner, runs: list[tuple[_Case, bytes]], metrics: tuple[str, ...]) -> Verdict:
+    job = {"runs": [{"tensors": case.tensors(), "metrics": list(metrics)} for case, _ in runs]}
+    blobs = [blob for case, recording in runs for blob in (recording, *case.blobs())]
+    for again in (True, False):
+        try:
+            answer, data = runner.engine.call(job, blobs, seconds=ENGINE_S)
+            break
+        except sandbox.Timeout:
+            return Verdict("timeout", f"It did not end within {ENGINE_S:.0f} s on the emulator.")
+        except sandbox.Died as death:
+            if not again:
+                said = f"The emulator ended without an answer: {plain(str(death))}."
+                return Verdict("error", said, died=said)
+    return _compared(answer, data, runs)
+
+
+def _compared(answer: dict[str, Any], data: list[bytes], runs: list[tuple[_Case, bytes]]) -> Verdict:
+    rest = iter(data)
+    metrics: dict[str, float] = {}
+    try:
+        if not answer["runs"] or len(answer["runs"]) > len(runs):
+            raise ValueError("runs")
+        for (case, _), run in zip(runs, answer["runs"], strict=False):
+            if "fault" in run:
+                fault = run["fault"]
+                line = fault["line"] if type(fault["line"]) is int else None
+                return Verdict("fail", plain(f"{case.label}: {fault['message']}"), line=line)
+            wrong = _wrong(case, [next(rest) for _ in case.tensors()], run["launches"])
+            if wrong:
+                return Verdict("fail", plain(f"{case.label}: {wrong}"), value=True)
+            metrics = {n: float(v) for n, v in run["metrics"].items() if type(v) in (int, float) and math.isfinite(v)}
+        if len(answer["runs"]) != len(runs):
+            raise ValueError("runs")
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        said = f"The emulator's answer could not be read ({type(error).__name__})."
+        return Verdict("error", said, died=said)
+    return Verdict("pass", "", metrics=metrics)
+
+
+def _wrong(case: _Case, after: list[bytes], launches: int) -> str | None:
+    """What is wrong with the bytes of the tensors after a run, as a sentence; None where they are right."""
+    import torch
+
+    from labkit.check import compare
+
+    problem, outputs = case.problem, {}
+    if not launches:
+        return "launch started no kernel, so nothing was computed."
+    for tensor, raw in zip(case.tensors(), after, strict=True):
+        if len(raw) != tensor["nbytes"]:
+            raise ValueError("bytes")
+        name = tensor["name"]
+        if not tensor["output"]:
+            if raw != _raw(case.inputs[name]):
+                return f"{name} is an input, and the kernel changed it; write to the output only."
+            continue
+        dtype = getattr(torch, tensor["dtype"])
+        outputs[name] = torch.frombuffer(bytearray(raw), dtype=dtype).reshape(tensor["shape"])
+    options = problem.options_of(case.shape)
+    return next(compare(problem, case.inputs, outputs, options, lambda kind, message, **_: message), None)
+
+
+# --- the instructor's own kernels ------------------------------------------------------------------------
+
+
+class References:
+    """What the gates are judged against: counts of this rung's solution and of the rung below, kept in `out`."""
+
+    def __init__(self, grader: Grader) -> None:
+        self.grader = grader
+        self._known: dict[tuple, dict[str, tuple[float, float]]] = {}
+
+    def of(self, item: Item, language: str) -> dict[str, tuple[float, float]]:
+        """Per gate: optimised, unoptimised. LabkitError where a gate tells the two apart by nothing."""
+        key = (item.problem, item.rung, language, item.gates)
+        if key not in self._known:
+            above, below = self._rungs(item, language)
+            here, there = (self._counts(rung, item.gates) for rung in (above, below))
+            for name in item.gates:
+                if here[name] == there[name]:
+                    raise LabkitError(
+                        f"{name} is a gate of {item.problem}/{item.rung} and reads the same ({here[name]:g}) on the "
+                        "rung below; choose another in its ladder."
+                    )
+            self._known[key] = {name: (here[name], there[name]) for name in item.gates}
+        return self._known[key]
+
+    def _rungs(self, item: Item, language: str) -> Iterator[Any]:
+        from labkit.ladder import Rung
+
+        problem = problems.get(item.problem)
+        names = [step.name for step in problem.ladder if language in step.languages]
+        at = names.index(item.rung)
+        if at == 0:
+            raise LabkitError(f"{item.problem}/{item.rung} has gates and no rung below it to judge them by.")
+        for name in (item.rung, names[at - 1]):
+            kernels = self.grader.root / "solutions" / problem.lab / "kernels" / (problem.kernels or problem.name)
+            suffix = ".cu" if language == "cuda" else ".py"
+            yield Rung(problem, problem.step(name), language, "solutions", kernels / (name + suffix))
+
+    def _counts(self, rung: Any, gates: tuple[str, ...]) -> dict[str, float]:
+        import json
+
+        made = hashlib.sha256(repr((version(), rung.name, rung.language, rung.fingerprint, gates)).encode()).hexdigest()
+        kept = self.grader.out / ".references" / f"{made[:32]}.json"
+        try:
+            found = json.loads(kept.read_text())
+            if set(found) == set(gates):
+                return found
+        except (OSError, ValueError):
+            pass
+        # In boxes of its own: what a student's boxes have seen must not meet a solution.
+        trial = Trial(rung.problem.name, rung.step.name, rung.language, rung.source)
+        with Runner(self.grader.level) as runner:
+            verdict = count(runner, trial, gates, self.grader.seed)
+        if verdict.state != "pass" or set(verdict.metrics) != set(gates):
+            why = verdict.message or "there is no such metric."
+            raise LabkitError(f"The solution of {rung.name} could not be counted: {why}")
+        results.write_text(kept, json.dumps(verdict.metrics))
+        return verdict.metrics
+
+
