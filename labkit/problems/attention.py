@@ -33,7 +33,7 @@ def heads(Q, K):
     """(batch, query head, key head) of every head; LabkitError where the shapes do not fit."""
     (B, H, _, D), HK = Q.shape, K.shape[1]
     if H % HK:
-        raise LabkitError(f"H must be a multiple of HK, for each key head serves as many query heads; {H} and {HK} are not.")
+        raise LabkitError(f"H must be a multiple of HK, so that key heads serve equally many; {H} and {HK} are not.")
     if D not in (32, 64, 128):
         raise LabkitError(f"The head dimension D must be 32, 64 or 128, not {D}.")
     return [(b, h, h // (H // HK)) for b in range(B) for h in range(H)]
@@ -182,7 +182,7 @@ problem = Problem(
         Step("naive", "three kernels: scores, softmax, weighted sum; the scores in memory", "sectors; peak memory"),
         Step("tiled", "the two products from tiles in shared memory", "global load requests"),
         Step("online_softmax", "one kernel, a warp per query: no score is ever stored", "store sectors; peak memory"),
-        Step("flash", "tiles of queries and keys in shared memory, sums in registers", "load sectors; shared wavefronts"),
+        Step("flash", "tiles of queries and keys, sums in registers", "load sectors; shared wavefronts"),
         Step("flash_double_buffered", "V is copied while K is multiplied, and K while V is", "stalls at the barrier"),
     ),
     shapes=SHAPES,
@@ -231,8 +231,8 @@ problem = Problem(
             "For each key: 64 * 4 * 128 operations, for 2 * 128 numbers.",
         ),
         "flash/correction": Question(
-            "A row's largest score so far is 2, its sum of exponentials 3. A tile brings the scores 5 and 1. By what is O "
-            "multiplied before the tile's share is added?",
+            "A row's largest score so far is 2, its sum of exponentials 3. A tile brings the scores 5 and 1. By what is "
+            "O multiplied before the tile's share is added?",
             lambda: math.exp(2 - 5),
             "",
             "The sums so far are relative to exp(2), from now on to exp(5).",
