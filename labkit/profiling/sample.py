@@ -25,6 +25,7 @@ import numpy as np
 from labkit.emulator.compiler import defs_and_uses
 from labkit.emulator.counters import GRANULE, LANES, SECTOR, Counters
 from labkit.emulator.engine import Chunk, Emulation, Machine
+from labkit.emulator.faults import KernelFault
 from labkit.emulator.memory import WINDOW_BITS
 from labkit.emulator.ptx import parse
 from labkit.emulator.sass import machine_code
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 BLOCKS = 3  # of each launch: the first, the last, and between them
 TRACED = 12_000  # instructions of a block that are looked at one by one; the rest goes at the same pace
+MOST = 2_000_000  # instructions of a block; of one that takes more, it is said that it makes no progress
 L1_BYTES = 256 * 1024  # of a multiprocessor with sm_90, shared memory included (Hopper tuning guide)
 MERGED = 16  # sectors per warp that wait for their other bytes before they are stored
 
@@ -62,7 +64,7 @@ class _Sampled(Emulation):
     """An emulation that runs some blocks of each launch: first while all is looked at, then to the end for counters."""
 
     def __init__(self, blocks: int) -> None:
-        super().__init__(sanitize=False)
+        super().__init__(sanitize=False, max_steps=MOST)
         self.sampled = blocks
         self.found: list[Work] = []
 
@@ -90,20 +92,25 @@ class _Sampled(Emulation):
                     f"Every block of {program.kernel} that was tried waits for another block, so none can be run "
                     "alone, and no time can be predicted."
                 )
-            looks = list(itertools.compress(looks, alone))
-            each = []
-            for block in itertools.compress(chosen, alone):
+            kept, each = [], []
+            for block, look in itertools.compress(zip(chosen, looks, strict=True), alone):
                 counters = self.counters = Counters()
                 self.recorder = None
                 counters.begin(launch, program.instructions)
                 machine = Machine(self, launch, program)
                 machine.start(Chunk(launch, block, 1))
-                machine.loop()
+                try:
+                    machine.loop()
+                except KernelFault as fault:
+                    if fault.kind != "no_progress" or block == chosen[-1] and not each:
+                        raise
+                    continue  # it waits, after all
                 if machine.jit is not None:
                     machine.jit.finish()
                 counters.end()
+                kept.append(look)
                 each.append(counters.metrics)
-        self.found.append(_work(launch, program, looks, each, total, self.memory))
+        self.found.append(_work(launch, program, kept, each, total, self.memory))
 
 
 class _Enough(Exception):
