@@ -30,7 +30,7 @@ def test_of_a_problem_and_a_shape():
     large, thin = bound(GEMM, CUBE), bound(GEMM, {"M": 4096, "N": 1, "K": 4096})
     assert (large.binds, large.origin) == ("FP32", "measured")
     assert large.ms == pytest.approx(2 * 4096**3 / (rates["fp32_tflops"] * 1e9))
-    assert thin.binds == "copy bandwidth"
+    assert thin.binds == "read bandwidth"
     sheet = bound(GEMM, CUBE, "Tesla T4")
     assert sheet.origin == "datasheet" and sheet.ms == pytest.approx(2 * 4096**3 / 8.1e9)
     half = {name: dataclasses.replace(t, dtype="bfloat16") for name, t in GEMM.inputs.items()}

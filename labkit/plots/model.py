@@ -22,7 +22,8 @@ def model(groups: Mapping[str, Sequence[tuple[str, float, float]]], within: floa
     low, high = min(times) / 1.5, max(times) * 1.5
     figure = go.Figure()
     figure.add_scatter(
-        x=[low, high, high, low], y=[low * (1 + within), high * (1 + within), high * (1 - within), low * (1 - within)],
+        x=[low, high, high, low],
+        y=[low * (1 + within), high * (1 + within), high * (1 - within), low * (1 - within)],
         mode="lines", fill="toself", fillcolor="#f1f3f4", line={"width": 0}, hoverinfo="skip", name=f"within {within:.0%}",
     )  # fmt: skip
     figure.add_scatter(
