@@ -1,0 +1,70 @@
+"""attention_f16: attention on float16 tensors, scores, sums and L in float32, on tensor cores; the same shapes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from labkit.problems.attention import keys, magnitude, queries, shape
+from labkit.problems.attention import problem as attention
+from labkit.problems.problem import Question, Step, Tensor
+
+# Multiply-adds of one m16n8k16, for a warp.
+_MMA = 16 * 8 * 16
+
+
+def in_16_bits(problem, dtype: str, roundoff: float):
+    """`problem` on tensors of 16 bits, L excepted; roundoff is their unit roundoff.
+
+    P and O are each rounded to 16 bits once, which moves O by at most 2 u sum p |v|: c times a quarter of it. Scores
+    are exact products summed in float32, and count as much less as float32 is finer.
+    """
+    tensors = {
+        "Q": Tensor(("B", "H", "N", "D"), dtype, make=queries(dtype)),
+        "K": Tensor(("B", "HK", "NK", "D"), dtype, make=keys(dtype)),
+        "V": Tensor(("B", "HK", "NK", "D"), dtype),
+    }
+    return replace(
+        problem,
+        inputs=tensors,
+        outputs={"O": Tensor(("B", "H", "N", "D"), dtype), "L": Tensor(("B", "H", "N"))},
+        magnitude=partial(magnitude, weight=2 / problem.c, of_scores=2.0**-24 / roundoff),
+        math=dtype,
+        kernels="attention",
+    )
+
+
+problem = replace(
+    in_16_bits(attention, "float16", 2.0**-11),
+    name="attention_f16",
+    ladder=(
+        Step(
+            "flash_mma", "both products on tensor cores, the weights stay in registers",
+            "tensor operations; shared wavefronts per tensor operation",
+        ),
+    ),
+    bench_shape=shape(B=4, H=16, N=8192, D=128),
+    questions={
+        "flash_mma/per_ldmatrix": Question(
+            "A warp of flash_mma has 32 queries. One ldmatrix brings 16 x 16 of K. How many m16n8k16 does the warp do "
+            "with it?",
+            lambda: 32 * 16 * 16 / _MMA,
+            "instructions",
+            "32 queries times 16 keys times 16 of the head dimension.",
+        ),
+        "flash_mma/exponentials": Question(
+            "A multiprocessor does 4096 tensor operations (FLOP) and 16 exponentials per cycle. For 128 queries and 64 "
+            "keys at D = 128: how many cycles do the exponentials take, per cycle of multiplications?",
+            lambda: (128 * 64 / 16) / (4 * 128 * 64 * 128 / 4096),
+            "",
+            "512 cycles and 1024: no small matter, unless they overlap.",
+        ),
+        "flash_mma/shared_bytes": Question(
+            "How many bytes of shared memory do 128 queries and two stages of 64 keys and values take at D = 128 in "
+            "float16?",
+            lambda: 2 * 128 * (128 + 2 * 2 * 64),
+            "bytes",
+            "Two such blocks fit on a multiprocessor with 227 KiB.",
+        ),
+    },
+)
