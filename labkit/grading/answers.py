@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 LONGEST = 100_000  # characters
 MOST_BITS = 4096  # of an integer
+MOST_STEPS = 100_000
 
 
 class Unreadable(ValueError):
@@ -21,35 +22,56 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
     ast.LShift: operator.lshift, ast.RShift: operator.rshift,
 }  # fmt: skip
+_COMPARE: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
 _UNARY: dict[type, Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": abs, "min": min, "max": max, "round": round, "int": int, "float": float,
-    "sqrt": math.sqrt, "ceil": math.ceil, "floor": math.floor, "log2": math.log2,
+    "sqrt": math.sqrt, "ceil": math.ceil, "floor": math.floor, "exp": math.exp, "log": math.log, "log2": math.log2,
+    "log10": math.log10,
 }  # fmt: skip
 
 
-def given(source: str, key: str) -> float | str | None:
+def given(source: str, key: str, names: Mapping[str, float | ast.expr] | None = None) -> float | str | None:
     """The answer that a cell gives to the question `key`; None while the dots stand there.
 
-    Names may stand for values that the same cell gives them. Raises Unreadable where it is no number and no word.
+    Names may stand for values that the same cell gives them, or that `names` has.
+    Raises Unreadable where it is no number and no word.
     """
-    if len(source) > LONGEST:
-        raise Unreadable("The cell of this answer is too long to be read.")
-    lines = ("" if line.lstrip().startswith(("%", "!", "?")) else line for line in source.split("\n"))
-    try:
-        tree = ast.parse("\n".join(lines))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise Unreadable("The cell of this answer is not Python that could be read.") from None
-    names: dict[str, ast.expr] = {}
+    tree = _parsed(source)
+    if tree is None:
+        raise Unreadable("The cell of this answer is not Python that could be read.")
+    known = dict(names or {})
     for statement in tree.body:
         for node in ast.walk(statement):
             if _is_answer(node, key):
-                return _value(node, names)
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            target = statement.targets[0]
-            if isinstance(target, ast.Name):
-                names[target.id] = statement.value
+                return _value(node, known)
+        known.update(_assigned(statement))
     raise Unreadable(f"The cell does not call lk.answer({key!r}, ...).")
+
+
+def assigned(source: str) -> dict[str, ast.expr]:
+    """What the names that a cell assigns to at its top level stand for."""
+    tree = _parsed(source)
+    return {name: value for statement in tree.body for name, value in _assigned(statement).items()} if tree else {}
+
+
+def _parsed(source: str) -> ast.Module | None:
+    lines = ("" if line.lstrip().startswith(("%", "!", "?")) else line for line in source.split("\n"))
+    try:
+        return ast.parse("\n".join(lines)) if len(source) <= LONGEST else None
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _assigned(statement: ast.stmt) -> dict[str, ast.expr]:
+    if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+        target = statement.targets[0]
+        if isinstance(target, ast.Name):
+            return {target.id: statement.value}
+    return {}
 
 
 def _is_answer(node: ast.AST, key: str) -> bool:
@@ -62,7 +84,7 @@ def _is_answer(node: ast.AST, key: str) -> bool:
     )
 
 
-def _value(call: ast.Call, names: dict[str, ast.expr]) -> float | str | None:
+def _value(call: ast.Call, names: dict[str, Any]) -> float | str | None:
     values = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "value")]
     if not values:
         return None
@@ -81,12 +103,12 @@ def _value(call: ast.Call, names: dict[str, ast.expr]) -> float | str | None:
 
 
 class _Arithmetic:
-    def __init__(self, names: dict[str, ast.expr]) -> None:
+    def __init__(self, names: dict[str, Any]) -> None:
         self.names, self.steps = names, 0
 
     def __call__(self, node: ast.expr) -> Any:
         self.steps += 1
-        if self.steps > 1000:
+        if self.steps > MOST_STEPS:
             raise Unreadable("This answer takes too many steps; write a number.")
         try:
             return self._bounded(self._of(node))
@@ -107,11 +129,40 @@ class _Arithmetic:
         if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
             return _UNARY[type(node.op)](self(node.operand))
         if isinstance(node, ast.Name) and node.id in self.names:
-            return self(self.names[node.id])
+            value = self.names[node.id]
+            return self(value) if isinstance(value, ast.expr) else value
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
+            return int(_COMPARE[type(node.ops[0])](self(node.left), self(node.comparators[0])))
         if isinstance(node, ast.Call) and not node.keywords and len(node.args) <= 8:
             name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            if name in ("sum", "min", "max") and len(node.args) == 1:
+                values = self._several(node.args[0])
+                return sum(values) if name == "sum" else _FUNCTIONS[name](values)
             if name in _FUNCTIONS:
                 return _FUNCTIONS[name](*(self(argument) for argument in node.args))
+        raise Unreadable("This answer is not a number or plain arithmetic with numbers, such as 3 * 256**2.")
+
+    def _several(self, node: ast.expr) -> list[Any]:
+        """The numbers of a list, of range(...), or of a comprehension over such."""
+        if isinstance(node, ast.List | ast.Tuple):
+            return [self(element) for element in node.elts]
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "range" and 1 <= len(node.args) <= 3:
+            numbers = range(*(self(argument) for argument in node.args))
+            self.steps += len(numbers)
+            if self.steps > MOST_STEPS:
+                raise Unreadable("This answer takes too many steps; write a number.")
+            return list(numbers)
+        if isinstance(node, ast.GeneratorExp | ast.ListComp) and len(node.generators) == 1:
+            (loop,) = node.generators
+            if isinstance(loop.target, ast.Name):
+                inner, values = _Arithmetic(dict(self.names)), []
+                inner.steps = self.steps
+                for number in self._several(loop.iter):
+                    inner.names[loop.target.id] = number
+                    if all(inner(condition) for condition in loop.ifs):
+                        values.append(inner(node.elt))
+                self.steps = inner.steps
+                return values
         raise Unreadable("This answer is not a number or plain arithmetic with numbers, such as 3 * 256**2.")
 
     @staticmethod

@@ -26,7 +26,7 @@ from labkit import problems
 from labkit.errors import LabkitError
 from labkit.grading import results, sandbox, submissions
 from labkit.grading import scheme as schemes
-from labkit.grading.answers import Unreadable, given
+from labkit.grading.answers import Unreadable, assigned, given
 from labkit.grading.review import findings
 from labkit.grading.scheme import Item, Scheme
 from labkit.grading.submissions import Cell, Source, Submission
@@ -291,7 +291,7 @@ class _Grading:
         from labkit.answers import answer
 
         try:
-            value = given(cell.source, item.key)
+            value = given(cell.source, item.key, self._names(cell))
             if value is None:
                 return self._missing(item)
             found = answer(item.key, value)
@@ -301,6 +301,11 @@ class _Grading:
             state = "pass" if found.right else "fail"
             part = results.part("answer", item.points, state, plain(found.verdict), given=found.value)
         return results.item(item.id, "answer", [part])
+
+    def _names(self, cell: Cell) -> dict[str, Any]:
+        """What names stand for where a cell begins, as far as the cells above it say it in arithmetic."""
+        above = (c for c in self.submission.cells if c.notebook == cell.notebook and c.number < cell.number)
+        return {n: v for c in above if c.kind == "code" and " = " in c.source for n, v in assigned(c.source).items()}
 
     def _explain(self, item: Item, cell: Cell, _: Any) -> dict:
         said = "A person reads this."
@@ -487,7 +492,8 @@ class _Case:
 def _raw(tensor: torch.Tensor) -> bytes:
     import torch
 
-    return tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    flat = tensor.reshape(-1).clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def _case(problem: Problem, shape: dict[str, Any], seed: bytes, name: str) -> _Case:
