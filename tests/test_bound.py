@@ -33,11 +33,9 @@ def test_of_a_problem_and_a_shape():
     assert thin.binds == "read bandwidth"
     sheet = bound(GEMM, CUBE, "Tesla T4")
     assert sheet.origin == "datasheet" and sheet.ms == pytest.approx(2 * 4096**3 / 8.1e9)
-    half = {name: dataclasses.replace(t, dtype="bfloat16") for name, t in GEMM.inputs.items()}
-    assert bound(dataclasses.replace(GEMM, inputs=half), CUBE).unit == "tensor"
-    double = {name: dataclasses.replace(t, dtype="float64") for name, t in GEMM.inputs.items()}
+    assert bound(dataclasses.replace(GEMM, math="bfloat16"), CUBE).unit == "tensor"
     with pytest.raises(LabkitError, match="products of float64"):
-        bound(dataclasses.replace(GEMM, inputs=double), CUBE)
+        bound(dataclasses.replace(GEMM, math="float64"), CUBE)
     with pytest.raises(LabkitError, match="K is missing"):
         bound(GEMM, {"M": 1, "N": 1})
 

@@ -37,7 +37,7 @@ class Secret:
     """What students must not receive: its characters without spaces, and where it is from.
 
     A line of a solution is looked for everywhere; a bare `answer` where it would be read as one, in the notebooks of
-    its `lab` and in its `problem`. `block` is the line with its neighbours: labkit's own CUDA C++ may have a line in
+    its `lab` and in its `problem`. `block` is the line with its neighbours: labkit's own kernels may have a line in
     common with a solution by chance, but not three.
     """
 
@@ -84,7 +84,7 @@ def leaks(root: Path, folder: Path) -> list[str]:
             found.append(f"{name} must not be handed out.")
         elif path.is_file():
             page = _Page(path)
-            of_labkit = name.parts[0] == "labkit" and path.suffix == ".cu"
+            of_labkit = name.parts[0] == "labkit" and (path.suffix == ".cu" or "detective" in name.parts)
             for secret in hidden:
                 said = name.parts[:2] in (("labs", secret.lab), ("labkit", "problems")) and (
                     name.parts[0] == "labs" or name.stem == secret.problem
