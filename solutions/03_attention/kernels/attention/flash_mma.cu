@@ -38,6 +38,12 @@ __device__ int place(int r, int c)
     return r * COLS + ((c / 8) ^ (r / ROWS_PER_LINE % PIECES)) * 8 + c % 8;
 }
 
+// The address of the element c columns on, a multiple of 16: within 64 columns the swizzle turns bits of it round.
+__device__ unsigned across(unsigned at, int c)
+{
+    return (at ^ c % 64 * 2) + c / 64 * 128;
+}
+
 // Start copying 16 bytes to shared memory; zeros instead where they lie outside.
 __device__ void copy(unsigned to, const T *from, bool inside)
 {
@@ -96,8 +102,7 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
     float o[MM][D / 8][4] = {}, m[MM][2], l[MM][2] = {};  // rows lane / 4 and 8 further, of each fragment
     for (int i = 0; i < MM; ++i)
         m[i][0] = m[i][1] = LOWEST;
-    scale = scale == 0.0f ? 1.0f / sqrtf(D) : scale;
-    float scale2 = scale * 1.4426950408889634f;  // exp(x) is exp2(x log2(e))
+    float scale2 = (scale == 0.0f ? 1.0f / sqrtf(D) : scale) * 1.4426950408889634f;  // exp(x) is exp2(x log2(e))
     // BEGIN SOLUTION
     // This thread copies 16 bytes of every ROWS-th row of a tile, at the same place in the row, for the swizzle repeats
     // after 8 rows.
@@ -106,7 +111,7 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
     int r = threadIdx.x / (D / 8), c = threadIdx.x % (D / 8) * 8;
     unsigned base = __cvta_generic_to_shared(shared), to = base + 2 * place<D>(r, c), first = base + 2 * BM * D;
     size_t from = (size_t)(head / group) * NK * D + (size_t)r * D + c;
-    const T *from_q = Q + ((size_t)head * N + row0 + r) * D + c, *from_k = K + from, *from_v = V + from;
+    const T *from_q = Q + ((size_t)head * N + row0 + r) * D + c;
     #pragma unroll
     for (int j = 0; j < BM / ROWS; ++j)
         copy(to + ROWS * j * D * 2, from_q + ROWS * j * D, row0 + r + ROWS * j < N);
@@ -115,17 +120,16 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
         if (step >= steps)
             return;
         unsigned at = to + 2 * BM * D + step % STAGES * STAGE;
-        size_t row = (size_t)step * BN * D;
+        size_t row = from + (size_t)step * BN * D;
         #pragma unroll
         for (int j = 0; j < BN / ROWS; ++j) {
             bool inside = step * BN + r + ROWS * j < NK;
-            copy(at + ROWS * j * D * 2, from_k + row + ROWS * j * D, inside);
-            copy(at + STAGE / 2 + ROWS * j * D * 2, from_v + row + ROWS * j * D, inside);
+            copy(at + ROWS * j * D * 2, K + row + ROWS * j * D, inside);
+            copy(at + STAGE / 2 + ROWS * j * D * 2, V + row + ROWS * j * D, inside);
         }
     };
     // Where this lane's rows lie: lanes 0 to 15 name 16 rows of Q or V, lanes 16 to 31 the same rows 8 columns further;
-    // of K, whose rows are columns to the multiplication, two groups of 8 lanes name the same 8 rows. To go on by 16
-    // columns, turn bits of the address round: the swizzle has done no more.
+    // of K, whose rows are columns to the multiplication, two groups of 8 lanes name the same 8 rows.
     unsigned lane_q = base + 2 * place<D>(wm + lane % 16, lane / 16 * 8);
     unsigned lane_k = 2 * place<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
     unsigned lane_v = 2 * place<D>(lane % 16, lane / 16 * 8) + STAGE / 2;
@@ -143,9 +147,9 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
         for (int k = 0; k < D; k += 16) {
             unsigned a[MM][4], b[4];
             for (int i = 0; i < MM; ++i)
-                ldmatrix(a[i], (lane_q ^ 2 * k) + 16 * i * D * 2);
+                ldmatrix(a[i], across(lane_q, k) + 16 * i * D * 2);
             for (int j = 0; j < BN / 16; ++j) {
-                ldmatrix(b, (stage + lane_k ^ 2 * k) + 16 * j * D * 2);
+                ldmatrix(b, across(stage + lane_k, k) + 16 * j * D * 2);
                 for (int i = 0; i < MM; ++i) {
                     mma(s[i][2 * j], a[i], b[0], b[1]);
                     mma(s[i][2 * j + 1], a[i], b[2], b[3]);
@@ -156,13 +160,12 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
             #pragma unroll
             for (int i = 0; i < MM; ++i)
                 #pragma unroll
-                for (int j = 0; j < BN / 8; ++j)
-                    #pragma unroll
-                    for (int e = 0; e < 4; ++e) {
-                        int row = row0 + wm + 16 * i + 8 * (e / 2) + lane / 4, col = col0 + 8 * j + lane % 4 * 2 + e % 2;
-                        if (col >= NK || causal && col > row)
-                            s[i][j][e] = -INF;
-                    }
+                for (int e = 0; e < 4; ++e) {
+                    int row = row0 + wm + 16 * i + 8 * (e / 2) + lane / 4;
+                    int seen = (causal ? min(NK, row + 1) : NK) - (col0 + lane % 4 * 2 + e % 2);  // from here on
+                    for (int j = 0; j < BN / 8; ++j)
+                        s[i][j][e] = 8 * j < seen ? s[i][j][e] : -INF;
+                }
         }
         float largest[MM][2];
         bool grown = false;
@@ -209,7 +212,7 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
             #pragma unroll
             for (int j = 0; j < D / 16; ++j) {
                 unsigned b[4];
-                ldmatrix_transposed(b, (stage + lane_v ^ 32 * j) + k * D * 2);
+                ldmatrix_transposed(b, across(stage + lane_v, 16 * j) + k * D * 2);
                 for (int i = 0; i < MM; ++i) {
                     mma(o[i][2 * j], p[i][k / 16], b[0], b[1]);
                     mma(o[i][2 * j + 1], p[i][k / 16], b[2], b[3]);
@@ -232,7 +235,7 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
                 *(unsigned *)(O + (size_t)row * D + 8 * j + lane % 4 * 2) =
                     pack(o[i][j][2 * half] * inverse, o[i][j][2 * half + 1] * inverse);
             if (lane % 4 == 0)
-                L[row] = m[i][half] * scale + logf(sum);
+                L[row] = (m[i][half] * scale2 + log2f(sum)) * 0.6931471805599453f;
         }
 }
 
