@@ -39,6 +39,7 @@ HIDDEN_SHAPES = 3  # per kernel, beside the problem's own
 RECORD_S = 120.0  # wall clock of one kernel's host code, all shapes
 ENGINE_S = 300.0  # wall clock of one kernel on the emulator, all shapes
 LONGEST_EXPLANATION = 20_000
+LONGEST_SOURCE = 100_000  # characters of a kernel that its result keeps, for reports
 SEED_FILE = ".seed"
 
 
@@ -319,7 +320,10 @@ class _Grading:
         self.review += [
             {"what": what, "where": item.id, "line": line} for what, line in findings(source, spec.language)
         ]
-        about = {"language": spec.language, "source": hashlib.sha256(source.encode()).hexdigest(), "cell": _place(cell)}
+        about = {
+            "language": spec.language, "source": hashlib.sha256(source.encode()).hexdigest(), "cell": _place(cell),
+            "text": source[:LONGEST_SOURCE],
+        }  # fmt: skip
         trial = Trial(item.problem, item.rung, spec.language, source)
         verdict = judge(self.runner, trial, self.grader.seed)
         if verdict.died:
