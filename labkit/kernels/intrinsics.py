@@ -25,10 +25,12 @@ from labkit.kernels.tensor_intrinsics import (
     cp_async,
     cp_async_commit,
     cp_async_wait,
+    exp2_approx,
     ldmatrix,
     ldmatrix_transposed,
     mma_m16n8k16,
     mma_m16n8k32,
+    pack_f16x2,
 )
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "cp_async_commit",
     "cp_async_wait",
     "dp4a",
+    "exp2_approx",
     "ldmatrix",
     "ldmatrix_transposed",
     "load4",
@@ -43,6 +46,7 @@ __all__ = [
     "load16",
     "mma_m16n8k16",
     "mma_m16n8k32",
+    "pack_f16x2",
     "store4",
     "store8",
 ]

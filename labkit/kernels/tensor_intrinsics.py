@@ -4,6 +4,8 @@
     b = lk.cuda.ldmatrix_transposed(tile, i)         the same, each turned round
     c = lk.cuda.mma_m16n8k16(a, (b[0], b[1]), c)     c + a @ b, float16 in, float32 sums
     c = lk.cuda.mma_m16n8k32(a, b, c)                the same of int8 in, int32 sums
+    w = lk.cuda.pack_f16x2(low, high)                two float32 rounded to float16, as a fragment holds them
+    y = lk.cuda.exp2_approx(x)                       2 to the x by one instruction, 0 for -inf
     lk.cuda.cp_async(tile, i, A, j, n)               start copying n of 16 bytes, zeros for the rest
     lk.cuda.cp_async_commit()                        what was started is a group
     lk.cuda.cp_async_wait(n)                         until at most n groups are on their way
@@ -129,6 +131,34 @@ def mma_m16n8k32(typingctx, a, b, c):
     """c + a @ b for int8 a (16 x 32) and b (32 x 8), sums in int32: tuples of 4 uint32, 2 uint32, 4 int32."""
     kind = "m16n8k32.row.col.s32.s8.s8.s32"
     return _mma("mma_m16n8k32", kind, types.int32, _I32, "r")(typingctx, a, b, c)
+
+
+def _floats(name: str, args: tuple[Any, ...]) -> None:
+    for arg in args:
+        if arg != types.float32:
+            raise TypingError(f"{name} takes float32, not {arg}.")
+
+
+@intrinsic
+def pack_f16x2(typingctx, low, high):
+    """Two float32 rounded to float16, `low` in the low half of a uint32."""
+    _floats("pack_f16x2", (low, high))
+
+    def codegen(context, builder, signature, args):
+        return builder.call(ir.InlineAsm(ir.FunctionType(_I32, [_F32, _F32]), "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f"), args)
+
+    return _WORD(low, high), codegen
+
+
+@intrinsic
+def exp2_approx(typingctx, x):
+    """2 to the power of a float32, to 2 units in the last place; results below 2**-126 are 0 (ex2.approx.ftz)."""
+    _floats("exp2_approx", (x,))
+
+    def codegen(context, builder, signature, args):
+        return builder.call(ir.InlineAsm(ir.FunctionType(_F32, [_F32]), "ex2.approx.ftz.f32 $0, $1;", "=f,f"), args)
+
+    return types.float32(x), codegen
 
 
 @intrinsic
