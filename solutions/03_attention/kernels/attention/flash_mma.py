@@ -2,7 +2,7 @@
 
 Against flash_double_buffered: both products move to the tensor cores, and weights never leave their registers. What a
 lane holds of the scores after Q K^T, rounded to 16 bits in pairs, is what it has to hold of P to multiply by V. A warp
-has 16 queries, whose fragments of Q stay in registers. scale * log2(e) goes into one multiply-add before exp2. Tiles of
+has 16 queries. scale * log2(e) goes into one multiply-add before exp2. Tiles of
 64 queries and 64 keys fill the 48 KiB that numba can ask for: K and V take turns. CUDA C++ has two stages of both, and 32
 queries per warp, so that a fragment of K or V serves two multiplications.
 Watch: tensor operations; shared wavefronts per tensor operation; stalls on exp2 (MUFU) between the products.
@@ -58,7 +58,6 @@ def kernel_for(D):
         tQ = cuda.shared.array(SIZE_Q, float16, alignment=128)
         tK = cuda.shared.array(SIZE_K, float16, alignment=128)
         tV = cuda.shared.array(SIZE_K, float16, alignment=128)
-        a = cuda.local.array((SLICES, 4), uint32)  # Q
         p = cuda.local.array((KEYS, 4), uint32)  # the weights as left factors of V
         s = cuda.local.array((SCORES, 4), float32)
         o = cuda.local.array((SUMS, 4), float32)
@@ -82,16 +81,11 @@ def kernel_for(D):
             arrive()  # K is there, V is free
             ### BEGIN SOLUTION
             start_tile(tV, V, kv, col0, NK)
-            if col0 == 0:
-                for k in range(SLICES):
-                    part = lk.cuda.ldmatrix(tQ, place(wm + lane % 16, 16 * k + lane // 16 * 8))
-                    for e in range(4):
-                        a[k, e] = part[e]
             for j in range(SCORES):
                 for e in range(4):
                     s[j, e] = float32(0)
             for k in range(SLICES):
-                q = (a[k, 0], a[k, 1], a[k, 2], a[k, 3])
+                q = lk.cuda.ldmatrix(tQ, place(wm + lane % 16, 16 * k + lane // 16 * 8))
                 for j in range(KEYS):
                     # Rows of K are columns to the multiplication: lanes name 8 keys at k, at k + 8, then 8 keys more.
                     b = lk.cuda.ldmatrix(tK, place(16 * j + lane // 16 * 8 + lane % 8, 16 * k + lane // 8 % 2 * 8))
