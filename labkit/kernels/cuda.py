@@ -8,7 +8,7 @@ import linecache
 import os
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -521,36 +521,46 @@ class Names:
         return tuple(self.integer(node, line) for node in nodes)
 
 
-def run_header(
+@dataclass(frozen=True)
+class Plan:
+    """The launches of a file for certain numbers: all expressions evaluated.
+
+    workspaces : name, dtype, shape.  launches : kernel, grid, block, shared bytes, and arguments, of which those in
+    `Plan.Tensor` are tensors by name.
+    """
+
+    workspaces: tuple[tuple[str, str, tuple[int, ...]], ...]
+    launches: tuple[tuple[CudaKernel, tuple, tuple, int, tuple[Any, ...]], ...]
+
+    class Tensor(str):
+        """The name of a tensor, to tell it from a value."""
+
+
+def plan(
     header: Header,
     kernel_of: Callable[[str], CudaKernel],
-    tensors: Mapping[str, Any],
+    tensors: Iterable[str],
     numbers: Mapping[str, Any],
-    out: Any,
     *,
     path: str,
     defines: Sequence[str] = (),
-) -> None:
-    """Make the workspaces and do the launches of a file, in order.
-
-    tensors : tensors by the names that launch lines use.  numbers : dimensions and options.  out : a tensor
-    whose device the workspaces share.
-    """
-    import torch
-
+) -> Plan:
+    """Evaluate a header's lines. tensors : names that launch lines use.  numbers : dimensions and options."""
     names = Names(header, path, defines, numbers)
-    tensors = dict(tensors)
+    workspaces, launches = [], []
     for workspace in header.workspaces:
         shape = names.integers(workspace.shape, workspace.line)
         if min(shape, default=1) < 0:
             raise KernelError(f"{path}:{workspace.line}: workspace {workspace.name} has the shape {shape}.")
-        tensors[workspace.name] = out.new_empty(shape, dtype=getattr(torch, workspace.dtype))
+        workspaces.append((workspace.name, workspace.dtype, shape))
+    known = {*tensors, *(workspace.name for workspace in header.workspaces)}
     for line in header.launches:
         where = f"{path}:{line.line}"
-        args = []
-        for node in line.args:
-            name = expressions.text_of(node)
-            args.append(tensors[name] if name in tensors else expressions.evaluate(node, names, where))
+        texts = [expressions.text_of(node) for node in line.args]
+        args = tuple(
+            Plan.Tensor(text) if text in known else expressions.evaluate(node, names, where)
+            for text, node in zip(texts, line.args, strict=True)
+        )
         grid = as_dim3(names.integers(line.grid, line.line), f"{where}: the grid")
         block = as_dim3(names.integers(line.block, line.line), f"{where}: the block")
         shared = names.integer(line.shared, line.line) if line.shared is not None else 0
@@ -558,4 +568,16 @@ def run_header(
         if line.cluster:
             cluster = as_dim3(names.integers(line.cluster, line.line), f"{where}: the cluster")
             kernel = CudaKernel(kernel.source, kernel.name, kernel.path, kernel.defines, kernel.arch, cluster)
-        kernel[grid, block, 0, shared](*args)
+        launches.append((kernel, grid, block, shared, args))
+    return Plan(tuple(workspaces), tuple(launches))
+
+
+def run_plan(plan: Plan, tensors: Mapping[str, Any], out: Any) -> None:
+    """Make the workspaces, on the device of `out`, and do the launches, in order."""
+    import torch
+
+    tensors = dict(tensors)
+    for name, dtype, shape in plan.workspaces:
+        tensors[name] = out.new_empty(shape, dtype=getattr(torch, dtype))
+    for kernel, grid, block, shared, args in plan.launches:
+        kernel[grid, block, 0, shared](*(tensors[arg] if isinstance(arg, Plan.Tensor) else arg for arg in args))

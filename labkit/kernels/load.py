@@ -168,6 +168,7 @@ def _load_cuda(
     tensors, numbers = {*names.outputs, *names.inputs}, {*names.dims, *names.options}
     cuda.check_names(header, str(path), defines, tensors, numbers)
     kernels: dict[str, cuda.CudaKernel] = {}
+    plans: dict[tuple, cuda.Plan] = {}
     for line in header.launches:
         if line.kernel not in kernels:
             kernels[line.kernel] = cuda.cuda_kernel(
@@ -191,8 +192,11 @@ def _load_cuda(
                 )
         numbers = {dim: tensors[t].shape[axis] for dim, (t, axis) in names.dims.items()}
         numbers.update({**names.options, **options})
-        cuda.run_header(
-            header, kernels.__getitem__, tensors, numbers, outs[0], path=str(path), defines=defines
-        )
+        key = tuple(numbers.items())
+        if key not in plans:  # evaluated once for each set of numbers, for it takes longer than a launch
+            plans[key] = cuda.plan(
+                header, kernels.__getitem__, tensors, numbers, path=str(path), defines=defines
+            )
+        cuda.run_plan(plans[key], tensors, outs[0])
 
     return run

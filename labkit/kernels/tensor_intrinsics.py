@@ -62,7 +62,8 @@ def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any
 
 def _asm(builder: Any, text: str, constraints: str, result: Any, args: list[Any]) -> Any:
     kind = ir.FunctionType(result, [arg.type for arg in args])
-    return builder.call(ir.InlineAsm(kind, text, ",".join(filter(None, (constraints, "~{memory}"))), side_effect=True), args)
+    constraints = ",".join(filter(None, (constraints, "~{memory}")))
+    return builder.call(ir.InlineAsm(kind, text, constraints, side_effect=True), args)
 
 
 def _results(builder: Any, found: Any, count: int) -> Any:
@@ -106,7 +107,8 @@ def _mma(name: str, kind: str, result: Any, llvm: Any, letter: str):
         _tuple(name, "c", c, types.UniTuple(result, 4))
 
         def codegen(context, builder, signature, args):
-            parts = [v for value, n in zip(args, (4, 2, 4), strict=True) for v in cgutils.unpack_tuple(builder, value, n)]
+            sized = zip(args, (4, 2, 4), strict=True)
+            parts = [part for value, size in sized for part in cgutils.unpack_tuple(builder, value, size)]
             text = (
                 f"mma.sync.aligned.{kind} {{$0, $1, $2, $3}}, {{$4, $5, $6, $7}}, {{$8, $9}}, {{$10, $11, $12, $13}};"
             )
@@ -145,7 +147,8 @@ def pack_f16x2(typingctx, low, high):
     _floats("pack_f16x2", (low, high))
 
     def codegen(context, builder, signature, args):
-        return builder.call(ir.InlineAsm(ir.FunctionType(_I32, [_F32, _F32]), "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f"), args)
+        kind = ir.FunctionType(_I32, [_F32, _F32])
+        return builder.call(ir.InlineAsm(kind, "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f"), args)
 
     return _WORD(low, high), codegen
 

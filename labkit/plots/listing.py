@@ -82,7 +82,9 @@ def source(profile: Profile) -> Listing:
     """
     counted = [line for line in profile.line_counts if line["file"] and line["line"]]
     if not counted:
-        raise LabkitError("There are no counts per source line here; profile on the emulator, or with metrics=\"source\".")
+        raise LabkitError(
+            'There are no counts per source line here; profile on the emulator, or with metrics="source".'
+        )
     file = counted[0]["file"]
     here = {line["line"]: line for line in counted if line["file"] == file}
     text = [line.rstrip("\n") for line in linecache.getlines(file)]

@@ -24,7 +24,8 @@ def model(groups: Mapping[str, Sequence[tuple[str, float, float]]], within: floa
     figure.add_scatter(
         x=[low, high, high, low],
         y=[low * (1 + within), high * (1 + within), high * (1 - within), low * (1 - within)],
-        mode="lines", fill="toself", fillcolor="#f1f3f4", line={"width": 0}, hoverinfo="skip", name=f"within {within:.0%}",
+        mode="lines", fill="toself", fillcolor="#f1f3f4", line={"width": 0}, hoverinfo="skip",
+        name=f"within {within:.0%}",
     )  # fmt: skip
     figure.add_scatter(
         x=[low, high], y=[low, high], mode="lines", line={"color": "#9aa0a6", "width": 1}, hoverinfo="skip",

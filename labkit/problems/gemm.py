@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from labkit.models.waves import QUESTIONS as CLIFF
+from labkit.problems._metrics import BLOCKS, LOAD_SECTORS, LOADS, SHARED_LOADS, STORE_SECTORS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -74,21 +75,31 @@ problem = Problem(
     flops=flops,
     ladder=(
         Step("naive", "one thread per element, threadIdx.x down the rows", "sectors per global load request"),
-        Step("coalesced", "threadIdx.x along the rows", "sectors per request, loads and stores"),
-        Step("smem_tile", "tiles of A and B staged in shared memory", "global load requests; shared wavefronts"),
-        Step("register_1d", "a column of 8 elements per thread, in registers", "shared wavefronts per multiply-add"),
+        Step("coalesced", "threadIdx.x along the rows", "sectors per request, loads and stores",
+             gates=(LOAD_SECTORS, STORE_SECTORS)),
+        Step("smem_tile", "tiles of A and B staged in shared memory", "global load requests; shared wavefronts",
+             gates=(LOADS,)),
+        Step("register_1d", "a column of 8 elements per thread, in registers", "shared wavefronts per multiply-add",
+             gates=(SHARED_LOADS,)),
         Step(
             "register_2d",
             "a square of 8 x 8 elements per thread",
             "shared wavefronts per multiply-add; occupancy",
             options={"alpha": 1.0, "beta": 0.0, "trans_a": 0, "trans_b": 0},
+            gates=(SHARED_LOADS,), timed=True,
         ),
-        Step("vectorized", "16-byte accesses, A transposed in shared memory", "memory instructions"),
-        Step("double_buffered", "the next tile loaded while this one is multiplied", "stalls at the barrier"),
-        Step("warp_tile", "tiles for blocks, warps and threads, several in flight", "shared wavefronts; FMA pipe"),
-        Step("split_k", "K divided over blocks, for a small C", "waves per multiprocessor"),
-        Step("fixed_tile", "one tile of 256 x 128, whatever the size", "time against N", languages=("cuda",)),
-        Step("stream_k", "all tiles' work divided evenly over blocks", "time against N", languages=("cuda",)),
+        Step("vectorized", "16-byte accesses, A transposed in shared memory", "memory instructions",
+             gates=(LOADS,), timed=True),
+        Step("double_buffered", "the next tile loaded while this one is multiplied", "stalls at the barrier",
+             timed=True),
+        Step("warp_tile", "tiles for blocks, warps and threads, several in flight", "shared wavefronts; FMA pipe",
+             gates=(SHARED_LOADS,), timed=True),
+        Step("split_k", "K divided over blocks, for a small C", "waves per multiprocessor",
+             gates=(BLOCKS,), timed=True),
+        Step("fixed_tile", "one tile of 256 x 128, whatever the size", "time against N", languages=("cuda",),
+             timed=True),
+        Step("stream_k", "all tiles' work divided evenly over blocks", "time against N", languages=("cuda",),
+             timed=True),
     ),
     shapes=(
         {"M": 16, "N": 16, "K": 16},
@@ -232,19 +243,19 @@ problem = Problem(
             "256 tiles, each once per slice.",
         ),
         "ship_it/largest_square": Question(
-            "A kernel computes the place of an element as row * N + col in 32-bit integers, which go up to 2147483647. What "
-            "is the largest N for which a matrix of N x N floats has all its places in that range?",
+            "A kernel computes the place of an element as row * N + col in 32-bit integers, which go up to 2147483647. "
+            "What is the largest N for which a matrix of N x N floats has all its places in that range?",
             lambda: math.isqrt(2**31),
             "rows",
             "The last place is N * N - 1; 46340 * 46340 is just below 2**31.",
             relative=0.0,
         ),
         "ship_it/backward_ratio": Question(
-            "C = A @ B takes 2 * M * N * K operations. Training needs the gradients of A and of B, too. How many times the "
-            "operations of the forward product does the backward pass take?",
+            "C = A @ B takes 2 * M * N * K operations. Training needs the gradients of A and of B, too. How many times "
+            "the operations of the forward product does the backward pass take?",
             lambda: (2 * _CUBE["M"] * _CUBE["K"] * _CUBE["N"] * 2) / flops(_CUBE),
             "times",
-            "The gradient of A is (gradient of C) @ B.T, that of B is A.T @ (gradient of C): two products of the same size.",
+            "With G the gradient of C, that of A is G @ B.T and that of B is A.T @ G: two products of the same size.",
         ),
         **CLIFF,
     },

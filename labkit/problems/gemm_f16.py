@@ -128,8 +128,8 @@ problem = Problem(
             "32 multiplications, 4 + 4 loads.",
         ),
         "mma_async/shared_bytes": Question(
-            "A stage of mma_async is a tile of A, 128 x 32, and one of B, 32 x 256, in float16. How many bytes of shared "
-            "memory do its four stages take?",
+            "A stage of mma_async is a tile of A, 128 x 32, and one of B, 32 x 256, in float16. How many bytes of "
+            "shared memory do its four stages take?",
             lambda: 4 * (128 * 32 + 32 * 256) * 2,
             "bytes",
             "More than 48 KiB must be asked for: the launch does.",

@@ -62,7 +62,7 @@ problem = Problem(
             "The largest product is (-128) * (-128) = 16384, and int32 holds 2147483647.",
         ),
         "int8_mma/bytes": Question(
-            "C = A @ B.T at M = N = K = 4096: how many bytes must move at the least, with A and B in int8 and C in int32?",
+            "C = A @ B.T at M = N = K = 4096: how many bytes must move at least, with A and B in int8 and C in int32?",
             lambda: problem.bytes({"M": 4096, "N": 4096, "K": 4096}),
             "bytes",
             "4096 * 4096 * (1 + 1 + 4): the result weighs twice as much as both operands.",
