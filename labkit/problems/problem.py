@@ -20,13 +20,13 @@ class Tensor:
 
     dims : each a number, a dimension's name, or an expression of names such as "K // 32 * 34".
     make : (shape, generator) -> the tensor on the generator's device, for inputs that are not just random numbers.
-    derive : the inputs before it, by name -> the tensor, for what is another form of them.
+    derive : the inputs before it, the dimensions and the options, by name -> the tensor, for what follows from them.
     """
 
     dims: tuple[str | int, ...]
     dtype: str = "float32"
     make: Callable[[tuple[int, ...], torch.Generator], torch.Tensor] | None = None
-    derive: Callable[[Mapping[str, torch.Tensor]], torch.Tensor] | None = None
+    derive: Callable[[Mapping[str, Any]], torch.Tensor] | None = None
 
     def shape(self, dims: Shape) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else eval(d, {"__builtins__": {}}, dict(dims)) for d in self.dims)
@@ -41,7 +41,7 @@ class Tensor:
         import torch
 
         if self.derive:
-            return self.derive(before or {})
+            return self.derive({**dims, **(before or {})})
         shape, dtype = self.shape(dims), getattr(torch, self.dtype)
         if self.make:
             return self.make(shape, generator)
@@ -58,7 +58,8 @@ class Step:
     `defines` and `arch` specialize the CUDA C++ compilation; `languages` lists the kernel files there are, and `why`
     says why one is missing; `options` are the rung's further arguments with their defaults. `dtypes` are those of the
     arguments that the rung has in another precision than the problem. `bench_shape` stands in for the problem's where
-    that would take a slow rung minutes.
+    that would take a slow rung minutes. `gates` are metrics, by ncu's names, that tell this rung from the one below it,
+    and `timed` says that its time does: the grader gives points for both.
     """
 
     name: str
@@ -71,6 +72,8 @@ class Step:
     options: Mapping[str, Any] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
     bench_shape: Mapping[str, int] | None = None
+    gates: tuple[str, ...] = ()
+    timed: bool = False
 
 
 @dataclass(frozen=True)
