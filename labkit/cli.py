@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -137,6 +138,21 @@ def _parser() -> argparse.ArgumentParser:
 
     release = command("release", _release, "Write what students receive, without solutions.")
     release.add_argument("folder", type=Path, metavar="DIR", help="an empty or new folder")
+
+    report = command("report", _report, "Write what labkit grade found: pages for students and the class, and CSV.")
+    report.add_argument("folder", type=Path, metavar="DIR", help="the --out of labkit grade")
+    report.add_argument("--gradescope", action="store_true", help="also a results.json per submission for Gradescope")
+    report.add_argument("--prairielearn", action="store_true", help="... and for PrairieLearn")
+
+    text = "Write the autograder that runs on Gradescope, as a zip to upload. It holds the solutions."
+    gradescope = command("gradescope-zip", _gradescope_zip, text)
+    gradescope.add_argument("file", type=Path, metavar="FILE.zip", help="where to write it")
+    gradescope.add_argument("--labs", nargs="+", metavar="LAB", help="such as 02_gemm or 02_gemm/01_naive_to_tiled")
+    gradescope.add_argument("--points", type=Path, metavar="FILE", help="points per question, as of labkit release")
+    text = "the secret that hidden shapes and inputs are drawn from"
+    gradescope.add_argument("--seed-file", type=Path, metavar="FILE", help=text)
+    text = "of the results: visible, after_due_date, after_published or hidden"
+    gradescope.add_argument("--visibility", default="visible", help=text)
     return parser
 
 
@@ -391,4 +407,33 @@ def _release(arguments: argparse.Namespace) -> int:
 
     release(root(), arguments.folder)
     print(f"Released to {arguments.folder}.")
+    return 0
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from labkit.grading import formats, report
+    from labkit.root import root
+
+    solutions = root() if (root() / "solutions").is_dir() else None
+    print(f"Report in {report.write(arguments.folder, solutions)}.")
+    for name in ("gradescope", "prairielearn"):
+        if getattr(arguments, name):
+            folder, left_out = formats.write(arguments.folder, name)
+            print(f"Results in {folder}.")
+            for submission in left_out:
+                print(f"{submission} was not graded: there is no file for it. Grade it again.", file=sys.stderr)
+    return 0
+
+
+def _gradescope_zip(arguments: argparse.Namespace) -> int:
+    from labkit.grading import grade, gradescope, scheme
+    from labkit.root import root
+
+    points = scheme.read_points(arguments.points) if arguments.points else None
+    with tempfile.TemporaryDirectory() as folder:
+        seed = grade.seed_of(Path(folder), arguments.seed_file)
+    gradescope.write_zip(
+        root(), arguments.file, labs=arguments.labs, points=points, seed=seed, visibility=arguments.visibility
+    )
+    print(f"Written to {arguments.file}. It holds the solutions: keep it to yourself, and to Gradescope.")
     return 0

@@ -202,8 +202,7 @@ def main(submission: Path, target: Path, root: Path) -> None:
     chosen = scheme.load(root, settings["labs"], settings["points"])
     with tempfile.TemporaryDirectory() as out:
         result = grade_one(submission, out, root=root, scheme=chosen, seed=seed)
-    text = json.dumps(document(result, settings["visibility"]), indent=1, allow_nan=False)
-    results.write_text(Path(target), text + "\n")
+    results.write_text(Path(target), json.dumps(document(result, settings["visibility"]), allow_nan=False))
 
 
 if __name__ == "__main__":

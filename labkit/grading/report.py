@@ -18,7 +18,7 @@ from labkit.grading import csvs, manual, results, similar, wording
 from labkit.plots import small
 from labkit.profiling.metrics import amount, describe
 
-MOST_PAIRS = 50  # of near-identical submissions, with their texts
+MOST_PAIRS = 3  # of a group of near-identical submissions, with their texts
 MOST_SLOW = 10
 CONTEXT = 2  # lines shown above and below the one that a message names
 INDEX = "index.html"
@@ -31,7 +31,8 @@ h1 { font-size: 26px; margin: 0 0 4px; } h2 { font-size: 20px; margin: 32px 0 8p
 h3 { font-size: 16px; margin: 0; }
 table { border-collapse: collapse; margin: 8px 0; width: 100%; }
 th, td { text-align: left; padding: 4px 10px 4px 0; border-bottom: 1px solid #e8eaed; vertical-align: top; }
-th { font-weight: 600; color: #3c4043; } td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+th { font-weight: 600; color: #3c4043; } td.n, th.n { text-align: right;
+  font-variant-numeric: tabular-nums; white-space: nowrap; }
 a { color: #08519c; } .dim { color: #5f6368; } .big { font-size: 34px; font-weight: 650; }
 section.item { border: 1px solid #dadce0; border-left-width: 5px; border-radius: 6px; padding: 12px 16px;
   margin: 14px 0; break-inside: avoid; }
@@ -43,7 +44,7 @@ section.pass { border-left-color: #2b8a3e; } section.fail, section.timeout { bor
 section.error { border-left-color: #862e9c; } section.pending, section.missing { border-left-color: #5f6368; }
 pre { background: #f8f9fa; border-radius: 4px; padding: 8px 10px; overflow-x: auto; font-size: 13px; line-height: 1.4;
   margin: 8px 0; } pre.text { white-space: pre-wrap; } pre mark { background: #ffe3e3; }
-code { font-size: 90%; overflow-wrap: anywhere; } .wide { overflow-x: auto; }
+.counters td { font-size: 14px; } code { font-size: 90%; overflow-wrap: anywhere; } .wide { overflow-x: auto; }
 .head { display: flex; justify-content: space-between; gap: 12px; align-items: baseline; flex-wrap: wrap; }
 .beside { display: grid; grid-template-columns: 1fr 1fr; gap: 12px; } .beside > div { min-width: 0; }
 .note { background: #fff8e1; border-radius: 6px; padding: 8px 14px; margin: 12px 0; }
@@ -150,7 +151,7 @@ def _item(number: int, item: dict[str, Any]) -> str:
         f'<div class="head"><h3>{escape(wording.name(item))}</h3><span>{_state(item["state"])} {points}</span></div>',
         f'<p class="dim">{escape(wording.about(item))}</p>',
     ]
-    messages = [wording.told(item, part["message"]) for part in item["parts"]]
+    messages = [_said(item, part) for part in item["parts"]]
     if len(set(messages)) == 1:
         inside.append(f"<p>{escape(messages[0])}</p>")
     else:
@@ -164,6 +165,16 @@ def _item(number: int, item: dict[str, Any]) -> str:
     if item["counters"]:
         inside.append(_counters(item))
     return f'<section class="item {item["state"]}" id="q{number}">{"".join(inside)}</section>'
+
+
+def _said(item: dict[str, Any], part: dict[str, Any]) -> str:
+    if part["name"] == "structure" and item["counters"]:  # the table says which
+        wrong = sum(not _passes(values) for values in item["counters"].values())
+        if wrong:
+            return f"On the unoptimised side: {wrong} of {_count(len(item['counters']), 'counter')}."
+        if part["state"] == "pass":
+            return "Every counter is on the optimised side."
+    return wording.told(item, part["message"])
 
 
 def _part(part: dict[str, Any], said: str) -> str:
@@ -193,20 +204,24 @@ def _excerpt(text: str, line: int) -> str:
 
 
 def _counters(item: dict[str, Any]) -> str:
-    blocks = []
+    rows = []
     for metric, values in item["counters"].items():
-        read = {name: amount(values[name]) for name in ("yours", "optimised", "unoptimised")}
         about = describe(metric)
-        cells = "".join(f'<td class="n">{text}</td>' for text in read.values())
-        drawn = small.counter(values["yours"], values["optimised"], values["unoptimised"], read)
-        title = about.title[:1].upper() + about.title[1:]
-        blocks.append(
-            '<table><tr><th>counter</th><th class="n">yours</th><th class="n">optimised</th>'
-            f'<th class="n">unoptimised</th></tr><tr><td><b>{escape(title)}</b><br>'
-            f'<code class="dim">{escape(metric)}</code></td>{cells}</tr></table>'
-            f'<p class="dim">{escape(about.text)}</p>{drawn}'
+        numbers = "".join(f'<td class="n">{amount(values[name])}</td>' for name in small.KERNELS)
+        state = "pass" if _passes(values) else "fail"
+        rows.append(
+            f"<tr><td><b>{escape(about.title[:1].upper() + about.title[1:])}</b> {_state(state)}"
+            f'<br><span class="dim">{escape(about.text)}</span><br><code class="dim">{escape(metric)}</code></td>'
+            f"{numbers}<td>{small.counter(**values)}</td></tr>"
         )
-    return "".join(blocks)
+    heads = "".join(f'<th class="n">{small.key(name)} {name}</th>' for name in small.KERNELS)
+    return f'<table class="counters"><tr><th>counter</th>{heads}<th></th></tr>{"".join(rows)}</table>'
+
+
+def _passes(values: Mapping[str, float]) -> bool:
+    from labkit.grading.grade import gate
+
+    return gate(values["yours"], values["optimised"], values["unoptimised"])
 
 
 # --- the class -------------------------------------------------------------------------------------------
@@ -337,15 +352,20 @@ def _review(found: list[dict], names: Mapping[str, str]) -> str:
 def _pairs(found: list[dict], pairs: list[similar.Pair], names: Mapping[str, str]) -> str:
     rule = (
         f"Pairs that share at least {similar.THRESHOLD:.0%} of the smaller one's own runs of {similar.GRAM} tokens "
-        f"(kernels) or {similar.WORDS} words (explanations); names, layout and comments do not count, nor does what "
-        "the release gave out or a quarter of the class wrote. A reason to look, not a proof."
+        f"(kernels) or {similar.WORDS} words (explanations). Names, layout and comments do not count, nor what the "
+        "release gave out, nor, in kernels, what a quarter of the class wrote. A reason to look, not a proof."
     )
     said = f'<p class="dim">{escape(rule)}</p>'
     if not pairs:
         return said + "<p>None.</p>"
     texts = {r["submission"]: similar.texts(r) for r in found}
-    blocks = []
-    for pair in pairs[:MOST_PAIRS]:
+    return said + "".join(_group(group, texts, names) for group in similar.groups(pairs))
+
+
+def _group(group: list[similar.Pair], texts: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    members = sorted({name for pair in group for name in (pair.first, pair.second)})
+    blocks = [f"<p><b>{len(members)} submissions</b>: {', '.join(_link(name, names) for name in members)}</p>"]
+    for pair in sorted(group, key=lambda pair: -pair.most)[:MOST_PAIRS]:
         kinds = {"kernel": "kernels", "explain": "explanations"}
         shares = ", ".join(f"{kinds[kind]} {share:.0%}" for kind, share in pair.shares.items())
         sides = []
@@ -354,11 +374,10 @@ def _pairs(found: list[dict], pairs: list[similar.Pair], names: Mapping[str, str
             columns = "".join(f"<div><pre>{escape(text)}</pre></div>" for text in both)
             sides.append(f'<h3><code>{escape(item)}</code></h3><div class="beside">{columns}</div>')
         blocks.append(
-            f"<details><summary>{_link(pair.first, names)} and {_link(pair.second, names)}: {shares}</summary>"
+            f"<details><summary>{escape(pair.first)} and {escape(pair.second)}: {shares}</summary>"
             f"{''.join(sides)}</details>"
         )
-    more = f"<p>And {len(pairs) - MOST_PAIRS} more pairs.</p>" if len(pairs) > MOST_PAIRS else ""
-    return said + "".join(blocks) + more
+    return "".join(blocks)
 
 
 def _page(title: str, parts: list[str]) -> str:

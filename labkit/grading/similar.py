@@ -2,8 +2,8 @@
 
 Kernels are cut into tokens without comments and layout; names that an author can choose are numbered in order of
 appearance within each run of `GRAM` tokens, so that renaming and reformatting change nothing. Texts are cut into runs
-of `WORDS` words. What the release gave out, and what more than a quarter of the class writes, is no one's own and is
-left out: a short kernel has few right forms, and everybody's is alike.
+of `WORDS` words. What the release gave out is no one's own and is left out; so is, in kernels, what more than a quarter
+of the class writes: a short kernel has few right forms, and everybody's is alike. A text has many.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ GRAM = 10  # tokens in a run
 WORDS = 5  # words in a run of a text
 THRESHOLD = 0.7  # of the smaller one's own runs are in the other, too
 LEAST = {"kernel": 30, "explain": 15}  # own runs; with fewer, nothing is said
-COMMON = 0.25  # what a larger part of the class writes is common
+COMMON = 0.25  # what a larger part of the class writes in a kernel is common
 COMMON_LEAST, COMMON_MOST = 4, 40  # but never what so few have, and always what more than so many have
+COMMON_TEXT = 200  # so many may have a run of words
 
 _KEYWORDS = frozenset("""
     False None True and as assert break class continue def del elif else except finally for from global if import in is
@@ -80,12 +81,12 @@ def pairs(results: list[dict], stubs: Mapping[str, str] | None = None, threshold
     results : of one class.  stubs : cell id -> what students received; without it nothing is taken off.
     """
     own = {r["submission"]: _own(r, stubs or {}) for r in results}
-    limit = min(max(COMMON_LEAST, int(COMMON * len(own))), COMMON_MOST)
+    limits = {"kernel": min(max(COMMON_LEAST, int(COMMON * len(own))), COMMON_MOST), "explain": COMMON_TEXT}
     where: dict[tuple, list[str]] = defaultdict(list)
     for name, runs in own.items():
         for run in runs:
             where[run].append(name)
-    rare = {run: names for run, names in where.items() if len(names) <= limit}
+    rare = {run: names for run, names in where.items() if len(names) <= limits[run[0]]}
     sizes: Counter = Counter((name, run[0]) for run, names in rare.items() for name in names)
     shared: dict[tuple[str, str], Counter] = defaultdict(Counter)
     for (kind, item, _), names in rare.items():
@@ -104,6 +105,18 @@ def pairs(results: list[dict], stubs: Mapping[str, str] | None = None, threshold
             items = tuple(item for (kind, item), _ in counts.most_common() if kind in alike)
             found.append(Pair(first, second, shares, items))
     return sorted(found, key=lambda pair: (-pair.most, pair.first, pair.second))
+
+
+def groups(found: Iterable[Pair]) -> list[list[Pair]]:
+    """Pairs that hang together, the largest group first."""
+    group: dict[str, list[Pair]] = {}
+    for pair in found:
+        both = [group.get(pair.first, []), group.get(pair.second, [])]
+        joined = both[0] + (both[1] if both[1] is not both[0] else []) + [pair]
+        for member in joined:
+            group[member.first] = group[member.second] = joined
+    distinct = {id(pairs): pairs for pairs in group.values()}
+    return sorted(distinct.values(), key=lambda pairs: -len(pairs))
 
 
 def texts(result: dict[str, Any]) -> dict[str, tuple[str, str, str]]:

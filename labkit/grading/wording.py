@@ -50,7 +50,7 @@ def about(item: dict[str, Any]) -> str:
     try:
         if item["kind"] == "kernel":
             step = _problem(problem).step(middle[0])
-            return f"{step.change[:1].upper()}{step.change[1:]}." if step.change else ""
+            return f"What this rung changes: {step.change}." if step.change else ""
         if item["kind"] == "answer":
             from labkit.answers import _questions
 

@@ -6,42 +6,36 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
-YOURS, OPTIMISED, UNOPTIMISED = "#f58518", "#08519c", "#9ecae1"
+KERNELS = {"yours": "#f58518", "optimised": "#08519c", "unoptimised": "#9ecae1"}
 STATES = {  # in the order in which they are stacked
     "pass": "#2b8a3e", "pending": "#adb5bd", "fail": "#e8590c", "timeout": "#f2b134", "error": "#862e9c",
     "missing": "#e9ecef",
 }  # fmt: skip
-_INK, _GRID = "#3c4043", "#dadce0"
+_INK, _GRID, _BAR = "#3c4043", "#dadce0", "#08519c"
 LOG_FROM = 20  # a largest over a smallest value from which lengths are logarithms
 
 
-def counter(yours: float, optimised: float, unoptimised: float, read: Mapping[str, str]) -> str:
-    """Three bars: a count of the student's kernel between those of the two that it is judged by.
-
-    read : the three values as people read them, by "yours", "optimised", "unoptimised".
-    """
-    values = {"yours": yours, "optimised": optimised, "unoptimised": unoptimised}
-    positive = [v for v in values.values() if v > 0]
-    most = max(values.values(), default=0)
-    logs = bool(positive) and min(values.values()) > 0 and most / min(positive) > LOG_FROM
-    low = min(positive) / 2 if logs else 0.0
-
-    def length(value: float) -> float:
-        if most <= 0:
-            return 0.0
-        return 300 * (math.log(value / low) / math.log(most / low) if logs else value / most)
-
+def counter(yours: float, optimised: float, unoptimised: float) -> str:
+    """Three bars: a count of the student's kernel, and of the two that it is judged by."""
+    values = (yours, optimised, unoptimised)
+    positive = [v for v in values if v > 0]
+    most, least = max(positive, default=0.0), min(positive, default=0.0)
+    logs = bool(positive) and most / least > LOG_FROM
     rows = []
-    colors = {"yours": YOURS, "optimised": OPTIMISED, "unoptimised": UNOPTIMISED}
-    for place, (name, value) in enumerate(values.items()):
-        y = 6 + 22 * place
-        rows.append(
-            f'<text x="84" y="{y + 12}" text-anchor="end">{name}</text>'
-            f'<rect x="92" y="{y}" width="{max(length(value), 1):.1f}" height="16" fill="{colors[name]}"/>'
-            f'<text x="{98 + max(length(value), 1):.1f}" y="{y + 12}">{escape(read[name])}</text>'
-        )
-    note = '<text x="92" y="84" fill="#5f6368">lengths are logarithms</text>' if logs else ""
-    return _svg(520, 92 if logs else 74, "".join(rows) + note, f"yours {read['yours']}")
+    for place, (name, value) in enumerate(zip(KERNELS, values, strict=True)):
+        share = value / most if most else 0.0
+        if logs and value > 0:
+            share = math.log(2 * value / least) / math.log(2 * most / least)
+        width = max(180 * share, 1)
+        rows.append(f'<rect x="0" y="{2 + 14 * place}" width="{width:.1f}" height="11" fill="{KERNELS[name]}"/>')
+    note = '<text x="0" y="56" font-size="11" fill="#5f6368">lengths are logarithms</text>' if logs else ""
+    return _svg(180, 60 if logs else 44, "".join(rows) + note, f"yours {yours:g}, optimised {optimised:g}, "
+                f"unoptimised {unoptimised:g}")  # fmt: skip
+
+
+def key(name: str) -> str:
+    """The color of one of `KERNELS`, for a legend."""
+    return _svg(10, 10, f'<rect width="10" height="10" fill="{KERNELS[name]}"/>', name)
 
 
 def histogram(values: Sequence[float], most: float, bins: int = 20) -> str:
@@ -58,7 +52,7 @@ def histogram(values: Sequence[float], most: float, bins: int = 20) -> str:
         low, high = most * place / bins, most * (place + 1) / bins
         bars.append(
             f'<rect x="{left + 1:.1f}" y="{base - height:.1f}" width="{width - 2:.1f}" height="{height:.1f}" '
-            f'fill="{OPTIMISED}"><title>{count} from {low:.4g} to {high:.4g} points</title></rect>'
+            f'fill="{_BAR}"><title>{count} from {low:.4g} to {high:.4g} points</title></rect>'
         )
         if count:
             at = f'x="{left + width / 2:.1f}" y="{base - height - 4:.1f}"'
