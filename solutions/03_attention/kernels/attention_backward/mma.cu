@@ -1,0 +1,329 @@
+// attention_backward/mma: dQ, dK, dV of attention, float16 (or bfloat16, -DBF16), on tensor cores.
+//
+// Against recompute: five products in place of seven, all on the tensor cores. A block owns 128 keys, a warp 16 of them,
+// and walks over tiles of 64 queries. It computes the scores turned round, keys down and queries across: so what a lane
+// holds of P and dS, rounded to 16 bits, is what it has to hold to multiply by dO and Q, and dV and dK stay in registers
+// from the first query to the last. Only dQ needs sums over all keys: dS goes through shared memory, and each block adds
+// its share of dQ to a tensor in float32 by atomics, in the order in which lanes hold it, so that 32 lanes add to 128
+// bytes in a row. The next queries are on their way by cp.async. Sums of dQ depend on the order of blocks in their
+// last bits.
+// Watch: tensor operations; shared wavefronts per tensor operation; atomic sectors.
+//
+// workspace R float32 (B, H, (N + BM - 1) / BM * BM, 2)
+// workspace S float32 (B, H, (N + BM - 1) / BM * BM, D)
+// launch attention_backward_mma_rows<<<((N + BM - 1) / BM * (B * H)), (THREADS), 0>>>(R, S, O, dO, L, N, D)
+// launch attention_backward_mma<<<((NK + BN - 1) / BN * (B * HK)), (THREADS), 2 * (2 * BN * D + STAGES * 2 * BM * D +
+//     BN * BM) + STAGES * BM * 8>>>(S, dK, dV, Q, K, V, dO, R, H / HK, N, NK, D, scale, causal)
+// launch attention_backward_mma_queries<<<((N + BM - 1) / BM * (B * H)), (THREADS), 0>>>(dQ, S, N, D, scale)
+
+#ifdef BF16
+#include <cuda_bf16.h>
+using T = __nv_bfloat16;
+#define KIND "bf16"
+#else
+#include <cuda_fp16.h>
+using T = __half;
+#define KIND "f16"
+#endif
+
+constexpr int BM = 64, BN = 128;  // queries and keys of a tile
+constexpr int STAGES = 2;         // tiles of Q and dO in shared memory: one is used, one is on its way
+constexpr int WARPS = BN / 16;    // of 16 keys each
+constexpr int THREADS = WARPS * 32;
+constexpr float LOG2_E = 1.4426950408889634f;
+#define INF __int_as_float(0x7f800000)
+
+// Where element (r, c) of a tile with COLS columns lies. 8 rows at the same c fill the 128 bytes of the banks once.
+template <int COLS>
+__device__ int place(int r, int c)
+{
+    constexpr int ROWS_PER_LINE = COLS < 64 ? 64 / COLS : 1;  // a line is 128 bytes
+    constexpr int PIECES = COLS < 64 ? COLS / 8 : 8;
+    return r * COLS + ((c / 8) ^ (r / ROWS_PER_LINE % PIECES)) * 8 + c % 8;
+}
+
+// The address of the element c columns on, a multiple of 16: within 64 columns the swizzle turns bits of it round.
+__device__ unsigned across(unsigned at, int c)
+{
+    return (at ^ c % 64 * 2) + c / 64 * 128;
+}
+
+// Start copying 16 bytes to shared memory; zeros instead where they lie outside.
+__device__ void copy(unsigned to, const void *from, bool inside)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :: "r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+
+// Four 8 x 8 matrices: lane n says where row n % 8 of matrix n / 8 lies, and receives two elements of each.
+__device__ void ldmatrix(unsigned (&to)[4], unsigned at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+}
+
+__device__ void ldmatrix_transposed(unsigned (&to)[4], unsigned at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3]) : "r"(at) : "memory");
+}
+
+// c += a @ b, 16 x 16 by 16 x 8. Lane 4 * g + q holds of c rows g and g + 8, columns 2 * q and 2 * q + 1.
+__device__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1)
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32." KIND "." KIND ".f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Two numbers rounded to 16 bits, the first one in the low half.
+__device__ unsigned pack(float low, float high)
+{
+    unsigned both;
+    asm("cvt.rn." KIND "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+__device__ float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// How a block's warps share its tile of dQ: DOWN x ACROSS warps of ROWS x COLS.
+template <int D>
+struct Share {
+    static constexpr int ACROSS = D == 128 ? 4 : 2, DOWN = WARPS / ACROSS, ROWS = BM / DOWN, COLS = D / ACROSS;
+    static constexpr int MM = ROWS / 16, MN = COLS / 8;
+};
+
+// R: of each query L in powers of 2, and the sum of dO O; past the last query infinity, by which its weights are 0.
+// S, the sums of dQ: 0.
+extern "C" __global__ void attention_backward_mma_rows(float *R, float *S, const T *O, const T *dO, const float *L,
+                                                       int N, int D)
+{
+    int tiles = (N + BM - 1) / BM, head = blockIdx.x / tiles, row0 = blockIdx.x % tiles * BM, lane = threadIdx.x % 32;
+    for (int i = threadIdx.x / 32; i < BM; i += WARPS) {
+        size_t row = (size_t)head * N + row0 + i, to = (size_t)blockIdx.x * BM + i;
+        bool inside = row0 + i < N;
+        float sum = 0.0f;
+        for (int d = lane; d < D; d += 32) {
+            sum += inside ? (float)O[row * D + d] * (float)dO[row * D + d] : 0.0f;
+            S[to * D + d] = 0.0f;
+        }
+        for (int d = 16; d > 0; d /= 2)
+            sum += __shfl_xor_sync(0xffffffff, sum, d);
+        if (lane == 0)
+            *(float2 *)(R + 2 * to) = make_float2(inside ? L[row] * LOG2_E : INF, sum);
+    }
+}
+
+// The sums of dQ, each lane's where it finds them, times scale.
+template <int D>
+__device__ void finish(T *dQ, const float *S, int N, float scale)
+{
+    using W = Share<D>;
+    int tiles = (N + BM - 1) / BM, head = blockIdx.x / tiles, row0 = blockIdx.x % tiles * BM;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const float *s = S + ((size_t)blockIdx.x * WARPS + warp) * W::ROWS * W::COLS + lane;
+    for (int i = 0; i < W::MM; ++i)
+        for (int half = 0; half < 2; ++half) {
+            int row = row0 + warp / W::ACROSS * W::ROWS + 16 * i + 8 * half + lane / 4;
+            if (row < N)
+                for (int j = 0; j < W::MN; ++j) {
+                    const float *from = s + ((i * W::MN + j) * 4 + 2 * half) * 32;
+                    int col = warp % W::ACROSS * W::COLS + 8 * j + lane % 4 * 2;
+                    *(unsigned *)(dQ + ((size_t)head * N + row) * D + col) = pack(from[0] * scale, from[32] * scale);
+                }
+        }
+}
+
+// group: query heads per key head.
+template <int D>
+__device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const T *V, const T *dO, const float *R,
+                          int group, int N, int NK, float scale, int causal)
+{
+    using W = Share<D>;
+    constexpr int STAGE = 2 * BM * D * 2, KEYS = BN * D * 2;  // bytes of Q and dO, of K
+    extern __shared__ __align__(128) T shared[];
+    int tiles = (NK + BN - 1) / BN, head = blockIdx.x / tiles, col0 = blockIdx.x % tiles * BN;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    int blocks = (N + BM - 1) / BM;  // tiles of queries of a head
+    float k[D / 8][4] = {}, v[D / 8][4] = {};  // dK and dV of this warp's keys
+    float scale2 = scale * LOG2_E;
+    size_t of_keys = (size_t)head * NK * D;
+    // BEGIN SOLUTION
+    constexpr int ROWS = THREADS / (D / 8);
+    static_assert(ROWS % 8 == 0, "the swizzle repeats after 8 rows");
+    unsigned base = __cvta_generic_to_shared(shared), tQ = base + 2 * KEYS, tS = tQ + STAGES * STAGE;
+    unsigned tR = tS + BN * BM * 2;
+    int r = threadIdx.x / (D / 8), c = threadIdx.x % (D / 8) * 8;
+    unsigned to = base + 2 * place<D>(r, c);
+    #pragma unroll
+    for (int j = 0; j < BN / ROWS; ++j) {
+        size_t from = of_keys + (size_t)(col0 + r + ROWS * j) * D + c;
+        copy(to + ROWS * j * D * 2, K + from, col0 + r + ROWS * j < NK);
+        copy(to + KEYS + ROWS * j * D * 2, V + from, col0 + r + ROWS * j < NK);
+    }
+    int first = causal ? min(col0 / BM, blocks) : 0;  // queries before col0 see none of these keys
+    int steps = (blocks - first) * group;             // tiles of one query head after the other
+    auto start = [&](int step) {                      // the copies of a step, into its stage
+        if (step >= steps)
+            return;
+        int h = head * group + step / (blocks - first), block = first + step % (blocks - first);
+        unsigned at = to + 2 * KEYS + step % STAGES * STAGE;
+        size_t from = ((size_t)h * N + block * BM + r) * D + c;
+        #pragma unroll
+        for (int j = 0; j < BM / ROWS; ++j) {
+            bool inside = block * BM + r + ROWS * j < N;
+            copy(at + ROWS * j * D * 2, Q + from + ROWS * j * D, inside);
+            copy(at + STAGE / 2 + ROWS * j * D * 2, dO + from + ROWS * j * D, inside);
+        }
+        if (threadIdx.x < BM / 2)
+            copy(tR + step % STAGES * BM * 8 + threadIdx.x * 16, R + ((size_t)h * blocks + block) * BM * 2 + threadIdx.x * 4,
+                 true);
+    };
+    // Where this lane's rows lie. As left factors K and V are read as they stand; as right factors Q and dO are too where
+    // their rows are columns to the multiplication, and turned round where they are rows.
+    unsigned lane_k = base + 2 * place<D>(warp * 16 + lane % 16, lane / 16 * 8);
+    unsigned lane_across = 2 * place<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+    unsigned lane_down = 2 * place<D>(lane % 16, lane / 16 * 8);
+    unsigned put = tS + 2 * place<BM>(warp * 16 + lane / 4, lane % 4 * 2);
+    int wm = warp / W::ACROSS * W::ROWS, wn = warp % W::ACROSS * W::COLS;  // this warp's share of dQ
+    unsigned lane_own = across(base + lane_down, wn);
+    unsigned get = tS + 2 * place<BM>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+    start(0);
+    for (int step = 0; step < steps; ++step) {
+        int h = head * group + step / (blocks - first), row0 = (first + step % (blocks - first)) * BM;
+        unsigned stage = tQ + step % STAGES * STAGE;
+        asm volatile("cp.async.wait_all;" ::: "memory");
+        __syncthreads();  // this step's tiles are there; nobody reads those of the last one, or its dS, any more
+        start(step + 1);
+        float s[BM / 8][4] = {}, dp[BM / 8][4] = {};
+        #pragma unroll
+        for (int d = 0; d < D; d += 16) {
+            unsigned a[4], b[4];
+            ldmatrix(a, across(lane_k, d));
+            for (int j = 0; j < BM / 16; ++j) {
+                ldmatrix(b, across(stage + lane_across, d) + 16 * j * D * 2);
+                mma(s[2 * j], a, b[0], b[1]);
+                mma(s[2 * j + 1], a, b[2], b[3]);
+            }
+        }
+        #pragma unroll
+        for (int d = 0; d < D; d += 16) {
+            unsigned a[4], b[4];
+            ldmatrix(a, across(lane_k, d) + KEYS);
+            for (int j = 0; j < BM / 16; ++j) {
+                ldmatrix(b, across(stage + lane_across, d) + STAGE / 2 + 16 * j * D * 2);
+                mma(dp[2 * j], a, b[0], b[1]);
+                mma(dp[2 * j + 1], a, b[2], b[3]);
+            }
+        }
+        if (col0 + BN > NK || causal && col0 + BN - 1 > row0) {
+            #pragma unroll
+            for (int e = 0; e < 4; ++e) {
+                int key = col0 + warp * 16 + 8 * (e / 2) + lane / 4, row = row0 + lane % 4 * 2 + e % 2;
+                int before = key >= NK ? BM : causal ? key - row : 0;  // queries that do not see the key
+                for (int j = 0; j < BM / 8; ++j)
+                    s[j][e] = 8 * j < before ? -INF : s[j][e];
+            }
+        }
+        unsigned p[BM / 16][4], ds[BM / 16][4];  // as left factors of dO and Q
+        #pragma unroll
+        for (int j = 0; j < BM / 8; ++j) {
+            float4 rows;  // L and the sum of dO O, of two queries
+            asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                         : "=f"(rows.x), "=f"(rows.y), "=f"(rows.z), "=f"(rows.w)
+                         : "r"(tR + step % STAGES * BM * 8 + j * 64 + lane % 4 * 16) : "memory");
+            #pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float x = exp2_fast(s[j][2 * half] * scale2 - rows.x), y = exp2_fast(s[j][2 * half + 1] * scale2 - rows.z);
+                p[j / 2][j % 2 * 2 + half] = pack(x, y);
+                unsigned both = pack(x * (dp[j][2 * half] - rows.y), y * (dp[j][2 * half + 1] - rows.w));
+                ds[j / 2][j % 2 * 2 + half] = both;
+                asm volatile("st.shared.u32 [%0], %1;" :: "r"((put ^ 16 * j) + 8 * half * BM * 2), "r"(both) : "memory");
+            }
+        }
+        #pragma unroll
+        for (int i = 0; i < BM; i += 16)
+            #pragma unroll
+            for (int j = 0; j < D / 16; ++j) {
+                unsigned b[4];
+                ldmatrix_transposed(b, across(stage + lane_down, 16 * j) + STAGE / 2 + i * D * 2);
+                mma(v[2 * j], p[i / 16], b[0], b[1]);
+                mma(v[2 * j + 1], p[i / 16], b[2], b[3]);
+            }
+        #pragma unroll
+        for (int i = 0; i < BM; i += 16)
+            #pragma unroll
+            for (int j = 0; j < D / 16; ++j) {
+                unsigned b[4];
+                ldmatrix_transposed(b, across(stage + lane_down, 16 * j) + i * D * 2);
+                mma(k[2 * j], ds[i / 16], b[0], b[1]);
+                mma(k[2 * j + 1], ds[i / 16], b[2], b[3]);
+            }
+        __syncthreads();  // dS of all warps is there
+        float q[W::MM][W::MN][4] = {};
+        #pragma unroll
+        for (int j = 0; j < BN; j += 16) {
+            unsigned a[W::MM][4], b[4];
+            for (int i = 0; i < W::MM; ++i)
+                ldmatrix_transposed(a[i], (get ^ 2 * (wm + 16 * i)) + j * BM * 2);
+            for (int n = 0; n < W::MN / 2; ++n) {
+                ldmatrix_transposed(b, across(lane_own, 16 * n) + j * D * 2);
+                for (int i = 0; i < W::MM; ++i) {
+                    mma(q[i][2 * n], a[i], b[0], b[1]);
+                    mma(q[i][2 * n + 1], a[i], b[2], b[3]);
+                }
+            }
+        }
+        float *sums = S + (((size_t)h * blocks + row0 / BM) * WARPS + warp) * W::ROWS * W::COLS + lane;
+        #pragma unroll
+        for (int i = 0; i < W::MM; ++i)
+            #pragma unroll
+            for (int j = 0; j < W::MN; ++j)
+                #pragma unroll
+                for (int e = 0; e < 4; ++e)
+                    atomicAdd(sums + ((i * W::MN + j) * 4 + e) * 32, q[i][j][e]);
+    }
+    // END SOLUTION
+    #pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        int key = col0 + warp * 16 + 8 * half + lane / 4;
+        if (key >= NK)
+            continue;
+        for (int j = 0; j < D / 8; ++j) {
+            size_t at = of_keys + (size_t)key * D + 8 * j + lane % 4 * 2;
+            *(unsigned *)(dK + at) = pack(k[j][2 * half] * scale, k[j][2 * half + 1] * scale);
+            *(unsigned *)(dV + at) = pack(v[j][2 * half], v[j][2 * half + 1]);
+        }
+    }
+}
+
+// All tensors begin on 16 bytes.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+attention_backward_mma(float *S, T *dK, T *dV, const T *Q, const T *K, const T *V, const T *dO, const float *R, int group,
+                       int N, int NK, int D, float scale, int causal)
+{
+    scale = scale == 0.0f ? 1.0f / sqrtf(D) : scale;
+    if (D == 32)
+        propagate<32>(S, dK, dV, Q, K, V, dO, R, group, N, NK, scale, causal);
+    else if (D == 64)
+        propagate<64>(S, dK, dV, Q, K, V, dO, R, group, N, NK, scale, causal);
+    else
+        propagate<128>(S, dK, dV, Q, K, V, dO, R, group, N, NK, scale, causal);
+}
+
+extern "C" __global__ void attention_backward_mma_queries(T *dQ, const float *S, int N, int D, float scale)
+{
+    scale = scale == 0.0f ? 1.0f / sqrtf(D) : scale;
+    if (D == 32)
+        finish<32>(dQ, S, N, scale);
+    else if (D == 64)
+        finish<64>(dQ, S, N, scale);
+    else
+        finish<128>(dQ, S, N, scale);
+}
