@@ -1,0 +1,12 @@
+# family: torch, cuBLAS or CuPy
+# target: vector_add/grid
+# tries:  lets PyTorch do it.
+# naive:  plain
+# gains:  marks
+# ours:   fail started no kernel|never written
+
+import torch
+
+
+def launch(C, A, B):
+    torch.add(A, B, out=C)

@@ -1,0 +1,22 @@
+# family: deadlocked barrier
+# target: vector_add/grid
+# tries:  half of a block waits for the other half, which has left.
+# naive:  plain
+# gains:  gpu stops
+# ours:   fail barrier
+
+from numba import cuda
+
+
+@cuda.jit
+def wait(C, A, B):
+    i = cuda.grid(1)
+    if cuda.threadIdx.x < 128:
+        while C[0] != 12345:
+            cuda.syncthreads()
+    if i < C.shape[0]:
+        C[i] = A[i] + B[i]
+
+
+def launch(C, A, B):
+    wait[(C.shape[0] + 255) // 256, 256](C, A, B)

@@ -1,0 +1,334 @@
+"""No attack scores, harms another's result or leaves anything behind; honest work and broken notebooks get their due.
+
+Each attack is first shown to succeed against `attacks/naive.py`, so that none of them is a man of straw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+
+import attacks
+import pytest
+from attacks import Attack
+
+from labkit.grading import grade as grading
+from labkit.grading import sandbox
+from labkit.grading import scheme as schemes
+from labkit.kernels import gpu
+from labkit.problems import get as problem_of
+
+ROOT = Path(__file__).resolve().parents[1]
+KERNELS = attacks.every(*attacks.KERNELS)
+SECRET = "somebody_elses_kernel"
+
+
+def _ids(found: list[Attack]):
+    return [pytest.param(attack, id=attack.name) for attack in found]
+
+
+# --- what an attack may find, and what it leaves behind -----------------------------------------------------
+
+
+class World:
+    """A folder with a secret and another's result, and a listener; what became of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.home.mkdir(parents=True)
+        self.token = f"trace-{uuid.uuid4().hex[:12]}"
+        self.secret = folder / "secret.txt"
+        self.secret.write_text(f"{SECRET} x;")
+        self.other = folder / "results" / "other.json"
+        self.other.parent.mkdir()
+        self.other.write_text('{"points": 10}')
+        self.heard = b""
+        self._sockets = [socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_UNIX)]
+        self._sockets[1].bind(f"\0{self.token}")
+        self._sockets[1].listen()
+        for one in self._sockets:
+            threading.Thread(target=self._listen, args=(one,), daemon=True).start()
+
+    def _listen(self, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                line, _ = server.accept()
+                with line:
+                    line.settimeout(0.5)
+                    self.heard += line.recv(1000) or b"?"
+
+    @property
+    def places(self) -> dict[str, str]:
+        return {
+            "@TOKEN@": self.token,
+            "@SECRET@": str(self.secret),
+            "@OTHER@": str(self.other),
+            "@PORT@": str(self._sockets[0].getsockname()[1]),
+            "@HOME@": str(self.home),
+        }
+
+    def marked(self, *folders: Path) -> list[Path]:
+        """Files under these folders, their first level or all of @HOME@, that carry the token."""
+        found = [f for f in self.home.rglob("*") if f.is_file()]
+        for folder in folders:
+            found += [f for f in folder.iterdir() if self.token in f.name] if folder.is_dir() else []
+        return [f for f in found if self.token in f.name or self.token.encode() in f.read_bytes()]
+
+    def close(self) -> None:
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = World(tmp_path / "world")
+    yield made
+    made.close()
+
+
+# --- the naive grader ---------------------------------------------------------------------------------------
+
+
+class Naive:
+    """`attacks/naive.py` in a process of its own."""
+
+    def __init__(self) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "LABKIT_ROOT": str(ROOT), "LAB_SECRET": SECRET}
+        self.process = subprocess.Popen(
+            [sys.executable, str(attacks.HERE / "naive.py")],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT,
+        )  # fmt: skip
+        assert json.loads(self.process.stdout.readline())["ready"]
+
+    def grade(self, attack: Attack, source: str, world: World | None = None, patience: float = 1.0, **more) -> dict:
+        job = {
+            "problem": attack.problem, "rung": attack.rung, "language": attack.language, "source": source,
+            "habits": list(attack.habits), "shapes": list(attack.shape), "patience": patience, "path": "",
+            "environment": {"LABKIT_CACHE": str(world.home)} if world else {}, **more,
+        }  # fmt: skip
+        self.process.stdin.write(json.dumps(job) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+    @functools.cache  # noqa: B019 - lives as long as the tests
+    def honest(self, target: str, habits: tuple[str, ...], shape: tuple) -> dict:
+        """What it makes of the solution."""
+        problem, rung = target.split("/")
+        file = next(ROOT.glob(f"solutions/*/kernels/{problem}/{rung}.py"))
+        plain = tuple(h for h in habits if h in ("events", "mean", "few samples"))
+        shapes = tuple(dict(s) for s in shape)
+        attack = Attack(file, "", target, "", plain, "marks", False, "pass", "", shapes, "correct")
+        return self.grade(attack, file.read_text(), patience=20)
+
+
+@pytest.fixture(scope="module")
+def naive():
+    server = Naive()
+    yield server
+    server.process.stdin.close()
+    server.process.wait(20)
+
+
+@pytest.mark.parametrize("attack", _ids(KERNELS))
+def test_naive_grader_is_taken_in(attack, naive, world):
+    if attack.gpu and not gpu.available():
+        pytest.skip("what it gains shows on a GPU only")
+    honest = naive.honest(attack.target, attack.habits, tuple(tuple(s.items()) for s in attack.shape))
+    assert honest["passed"], honest
+    stops = attack.gains == "stops"
+    found = naive.grade(attack, attack.text(world.places, ours=False), world, patience=0 if stops else 15)
+    if attack.gains == "marks":
+        assert found["passed"], found
+    elif attack.gains == "time":
+        assert found["passed"] and found["ms"] < honest["ms"] / 5, (found, honest["ms"])
+    elif attack.gains == "secret":
+        assert SECRET in found["message"] + found["log"], found
+    elif attack.gains == "other":
+        assert world.token in world.other.read_text()
+    elif attack.gains == "stops":
+        assert found.get("stopped"), found
+    elif attack.gains == "exec":
+        ran = any(file.name.startswith(f"{world.token} ran") for file in world.home.iterdir())
+        assert ran or f"<script>alert('{world.token}" in found["message"], found
+    elif attack.gains == "memory":
+        assert found["held"] > honest["held"] + 200e6, (found, honest["held"])
+    elif attack.gains == "process":
+        assert found["alive"] >= 1, found
+    elif attack.gains == "file":
+        assert world.marked() or found["left"] > attacks.SIZES["@BYTES@"][0], found
+    elif attack.gains == "network":
+        assert world.token.encode() in world.heard
+
+
+@pytest.mark.parametrize("habit", ["plain", "printed", "exit status", "result file", "pickled", "check", "returned"])
+def test_naive_grader_tells_right_from_wrong(naive, habit):
+    """Without this, its being taken in would mean nothing."""
+    solution = next(ROOT.glob("solutions/*/kernels/vector_add/grid.py"))
+    attack = Attack(solution, "", "vector_add/grid", "", (habit,), "marks", False, "pass", "", (), "correct")
+    assert naive.grade(attack, solution.read_text(), patience=30)["passed"]
+    wrong = naive.grade(attack, solution.read_text().replace("A[i] + B[i]", "A[i] - B[i]"), patience=30)
+    assert not wrong["passed"] and not wrong.get("stopped"), wrong
+
+
+# --- our grader ---------------------------------------------------------------------------------------------
+
+POINTS = 10.0
+needs_sandbox = pytest.mark.skipif(
+    sandbox.best() != "bubblewrap" and os.environ.get("LABKIT_REQUIRE_SANDBOX") != "1",
+    reason="bubblewrap is not here, or may not make namespaces (apt install bubblewrap)",
+)
+LIMITS = functools.partial(sandbox.Limits, memory=3 << 29, files=1 << 28)
+PATIENCE = {"resources": 8.0}  # seconds that a kernel's host code has
+
+
+def item(attack: Attack) -> schemes.Item:
+    """The question that an attack is after, worth 10 points, with time and, where it is about that, gates."""
+    step = problem_of(attack.problem).step(attack.rung)
+    gates = step.gates if attack.part == "structure" else ()
+    cells = (schemes.Cell(attack.name.replace("/", "--"), attack.language, ""),)
+    return schemes.Item(
+        cells[0].id, "kernel", POINTS, "attacks", attack.problem, attack.rung, attack.language, "", cells,
+        gates=gates, timed=True,
+    )  # fmt: skip
+
+
+def notebook(path: Path, found: list[Attack], places: dict[str, str]) -> Path:
+    """A notebook with these kernel cells."""
+    cells = []
+    for attack in found:
+        flag = " --cuda" if attack.language == "cuda" else ""
+        ident = attack.name.replace("/", "--")
+        cells.append(
+            {
+                "cell_type": "code", "id": ident, "metadata": {"nbgrader": {"grade_id": ident}}, "outputs": [],
+                "source": f"%%kernel {attack.target}{flag}\n{attack.text(places, ours=True)}",
+            }
+        )  # fmt: skip
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    return path
+
+
+def descendants() -> set[int]:
+    """Processes below this one; those that lost their parent are adopted by it."""
+    return set(sandbox._descendants(os.getpid()))
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """folder -> what our grader makes of its attacks, handed in as one notebook; each folder is graded once."""
+    shared = tmp_path_factory.getbasetemp()
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        shared = shared.parent
+    shared = shared / "graded"
+    shared.mkdir(exist_ok=True)
+
+    def of(folder: str) -> dict:
+        with open(shared / f"{folder}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            kept = shared / f"{folder}.json"
+            if not kept.exists():
+                kept.write_text(json.dumps(batch(folder, shared / folder)))
+            return json.loads(kept.read_text())
+
+    return of
+
+
+def batch(folder: str, place: Path) -> dict:
+    """Grade a folder's attacks as one student's notebook, then an honest one; and what the attacks left behind."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans come here, where they are seen
+    found, honest = attacks.every(folder), attacks.load(attacks.HERE / "honest" / "slow.py")
+    world = World(place)
+    out = place / "out"
+    scheme = schemes.Scheme(tuple(item(attack) for attack in found))
+    candidates = [Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home(), ROOT, Path(grading.__file__).parent]
+    candidates += [Path(p) for p in sys.path if Path(p).is_dir()]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sandbox, "Limits", LIMITS)
+        patch.setattr(grading, "RECORD_S", PATIENCE.get(folder, 60.0))
+        patch.setattr(grading, "ENGINE_S", 60.0)
+        patch.setenv("LAB_SECRET", SECRET)
+        before = descendants()
+        with grading.Grader(ROOT, out, scheme=scheme) as grader:
+            result = grader.grade(notebook(place / f"{folder}.ipynb", found, world.places))
+            left = descendants() - before
+            grader.scheme = schemes.Scheme((item(honest),))
+            after = grader.grade(notebook(place / "honest.ipynb", [honest], world.places))
+    made = {
+        "result": result,
+        "honest": after,
+        "alive": [Path("/proc", str(pid), "cmdline").read_text() for pid in left if Path("/proc", str(pid)).exists()],
+        "files": [str(file) for file in world.marked(*candidates)],
+        "heard": world.heard.decode(errors="replace"),
+        "other": world.other.read_text(),
+        "token": world.token,
+        "written": sorted(str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()),
+    }
+    world.close()
+    return made
+
+
+@needs_sandbox
+@pytest.mark.parametrize("attack", _ids(KERNELS))
+def test_attack_does_not_score(attack, graded):
+    import re
+
+    result = graded(attack.path.parent.name)["result"]
+    assert result["state"] == "graded" and result["sandbox"] == "bubblewrap"
+    (found,) = (i for i in result["items"] if i["id"] == attack.name.replace("/", "--"))
+    (part,) = (p for p in found["parts"] if p["name"] == attack.part)
+    assert part["points"] == 0, part
+    assert part["state"] in attack.state.split("|"), part
+    assert re.search(attack.says, part["message"]), part["message"]
+    if attack.part == "correct":
+        assert found["points"] == 0, found
+
+
+@needs_sandbox
+@pytest.mark.parametrize("folder", attacks.KERNELS)
+def test_attacks_leave_nothing_behind(folder, graded):
+    made = graded(folder)
+    assert made["alive"] == []
+    assert made["files"] == []
+    assert made["heard"] == ""
+    assert made["other"] == '{"points": 10}'
+    assert SECRET not in json.dumps(made["result"]).replace(f'{SECRET}"', "")
+    assert [f for f in made["written"] if not f.startswith(".")] == [f"results/{folder}.json", "results/honest.json"]
+
+
+@needs_sandbox
+@pytest.mark.parametrize("folder", attacks.KERNELS)
+def test_attacks_change_nobody_elses_result(folder, graded):
+    (found,) = graded(folder)["honest"]["items"]
+    correct, time = found["parts"]
+    assert correct["points"] == correct["possible"] and time["state"] == "pending"
+
+
+HONEST = attacks.every("honest")
+
+
+@needs_sandbox
+@pytest.mark.parametrize("attack", _ids(HONEST))
+def test_honest_work_gets_full_marks(attack, graded):
+    (found,) = (i for i in graded("honest")["result"]["items"] if i["id"] == attack.name.replace("/", "--"))
+    correct, time = found["parts"]
+    assert correct["points"] == correct["possible"], correct
+    assert time["state"] == "pending"
+
+
+def test_corpus_covers_the_families():
+    families = {attack.family for attack in KERNELS + attacks.every("notebook")}
+    assert len(families) >= 45, sorted(families)
