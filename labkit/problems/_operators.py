@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from labkit.problems._metrics import LOADS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 LAB = "01_gpu_basics"
 PLAIN = Step("plain", "one thread per number, as in llama.cpp", "sectors per request; instructions per number")
-VECTORIZED = Step("vectorized", "16 bytes per access", "load requests; bytes in flight")
+VECTORIZED = Step("vectorized", "16 bytes per access", "load requests; bytes in flight",
+                  gates=(LOADS,))
 
 FLAT = {  # of operators on N numbers in a row
     "dims": ("N",),

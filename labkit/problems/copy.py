@@ -6,6 +6,7 @@ array of structs of `stride` numbers is gathered with a stride.
 
 from __future__ import annotations
 
+from labkit.problems._metrics import LOAD_SECTORS, LOADS, STORE_SECTORS, STORES
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 _SMALL = 4096
@@ -40,9 +41,10 @@ problem = Problem(
     options={"offset": 0, "stride": 1},
     ladder=(
         Step("chunked", "each thread copies 32 neighbours", "sectors per request"),
-        Step("coalesced", "neighbouring threads copy neighbours", "sectors per request"),
-        Step("unrolled", "four loads in flight per thread", "time; requests stay"),
-        Step("vectorized", "four neighbours in one load of 16 bytes", "load requests"),
+        Step("coalesced", "neighbouring threads copy neighbours", "sectors per request",
+             gates=(LOAD_SECTORS, STORE_SECTORS)),
+        Step("unrolled", "four loads in flight per thread", "time; requests stay", timed=True),
+        Step("vectorized", "four neighbours in one load of 16 bytes", "load requests", gates=(LOADS, STORES)),
     ),
     shapes=(
         {"N": 1000},

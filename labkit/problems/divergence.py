@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from labkit.problems._metrics import LANES
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 CYCLE = 32  # the lengths of so many items differ
@@ -73,8 +74,9 @@ problem = Problem(
     flops=flops,
     ladder=(
         Step("branch", "a loop in each side of a branch", "threads per instruction"),
-        Step("select", "one loop for both kinds, its coefficients selected", "threads per instruction"),
-        Step("sorted", "a block sorts its items by length, neighbours get equal ones", "threads per instruction"),
+        Step("select", "one loop for both kinds, its coefficients selected", "threads per instruction", gates=(LANES,)),
+        Step("sorted", "a block sorts its items by length, neighbours get equal ones", "threads per instruction",
+             gates=(LANES,), timed=True),
     ),
     shapes=({"N": 1024}, {"N": 1}, {"N": 5}, {"N": 33}, {"N": 123}, {"N": 1031}, {"N": 2500}),
     large_shapes=({"N": 1 << 20}, {"N": 1_000_003}),

@@ -5,6 +5,7 @@ As in yalm: weights are float16, x, sums and result are float32. Any M, K of at 
 
 from __future__ import annotations
 
+from labkit.problems._metrics import LOAD_SECTORS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 _SMALL = {"M": 64, "K": 512}
@@ -54,7 +55,8 @@ problem = Problem(
     flops=lambda d: 4 * d["M"] * d["K"] + 5 * d["M"],  # two matvecs; silu counts 4, the product 1
     ladder=(
         Step("three_kernels", "two matvecs, then silu and the product", "launches; bytes between kernels"),
-        Step("fused_glu", "one kernel: a warp sums a row of W1 and of W3", "launches; load requests"),
+        Step("fused_glu", "one kernel: a warp sums a row of W1 and of W3", "launches; load requests",
+             gates=(LOAD_SECTORS,), timed=True),
     ),
     shapes=(
         {"M": 9, "K": 264},

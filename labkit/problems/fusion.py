@@ -6,6 +6,7 @@ import functools
 
 import torch
 
+from labkit.problems._metrics import LOAD_SECTORS, STORE_SECTORS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 READS, WRITES = 1 + 1 + 1 + 1 + 2, 5  # of vectors: sin, cos, two squares, a sum
@@ -40,7 +41,8 @@ problem = Problem(
     rivals={"compiled": lambda x: _compiled()(x)},
     ladder=(
         Step("five_kernels", "a kernel per operator, as PyTorch does it", "global loads and stores; bytes"),
-        Step("fused", "one kernel, intermediate results in registers", "global loads and stores; bytes"),
+        Step("fused", "one kernel, intermediate results in registers", "global loads and stores; bytes",
+             gates=(LOAD_SECTORS, STORE_SECTORS), timed=True),
         Step("vectorized", "four numbers per thread, one sine-cosine for both", "instructions; requests"),
     ),
     shapes=({"N": 512}, {"N": 1}, {"N": 5}, {"N": 33}, {"N": 123}, {"N": 1031}),

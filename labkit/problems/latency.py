@@ -5,6 +5,7 @@ A hop needs the number that the hop before it read: it cannot begin earlier. Wal
 
 from __future__ import annotations
 
+from labkit.problems._metrics import LOADS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 SECTOR = 32
@@ -57,9 +58,10 @@ problem = Problem(
         Step(
             "interleaved", "one thread, eight walks side by side", "time per hop; loads in flight",
             bench_shape={"N": 2**27, "W": 512},
+            timed=True,
         ),
-        Step("many_threads", "a thread for each walk", "warps; loads in flight"),
-        Step("both", "a thread for every four walks", "warps; the time stays"),
+        Step("many_threads", "a thread for each walk", "warps; loads in flight", gates=(LOADS,), timed=True),
+        Step("both", "a thread for every four walks", "warps; the time stays", timed=True),
     ),
     shapes=(
         {"N": 100, "W": 40},

@@ -7,6 +7,7 @@ least 1.
 from __future__ import annotations
 
 from labkit.models import decode
+from labkit.problems._metrics import LOAD_SECTORS, LOADS, STORES
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 _SMALL = {"M": 64, "K": 512}
@@ -41,9 +42,12 @@ problem = Problem(
     flops=lambda d: 2 * d["M"] * d["K"],  # a multiplication and an addition per weight
     ladder=(
         Step("thread_per_row", "one thread per row, which reads its row alone", "sectors per load request"),
-        Step("warp_per_row", "a warp per row: lanes read neighbours, then add up", "sectors per request; warps"),
-        Step("block_transpose", "32 rows per block, their sums stored by one warp", "store requests and sectors"),
-        Step("vectorized", "16 bytes of W per access, several rows per warp", "load requests; bytes in flight"),
+        Step("warp_per_row", "a warp per row: lanes read neighbours, then add up", "sectors per request; warps",
+             gates=(LOAD_SECTORS,), timed=True),
+        Step("block_transpose", "32 rows per block, their sums stored by one warp", "store requests and sectors",
+             gates=(STORES,)),
+        Step("vectorized", "16 bytes of W per access, several rows per warp", "load requests; bytes in flight",
+             gates=(LOADS,), timed=True),
     ),
     shapes=(
         {"M": 33, "K": 64},

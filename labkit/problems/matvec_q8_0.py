@@ -12,6 +12,7 @@ to a sum of independent errors, and not more.
 from __future__ import annotations
 
 from labkit.problems import _q8
+from labkit.problems._metrics import INSTRUCTIONS, LOADS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 _SMALL = {"M": 32, "K": 512}
@@ -40,8 +41,10 @@ problem = Problem(
     traffic=lambda d: d["M"] * d["K"] // 32 * 34 + 4 * d["K"] + 4 * d["M"],  # the weights once, in either layout
     ladder=(
         Step("dequantize", "weights widened to float32 one by one", "load requests; instructions per weight"),
-        Step("dp4a", "x rounded to 8 bits first, then four products per instruction", "instructions per weight"),
-        Step("repacked", "scales and quants apart: aligned 16-byte loads", "load requests; bytes in flight"),
+        Step("dp4a", "x rounded to 8 bits first, then four products per instruction", "instructions per weight",
+             gates=(INSTRUCTIONS,), timed=True),
+        Step("repacked", "scales and quants apart: aligned 16-byte loads", "load requests; bytes in flight",
+             gates=(LOADS,), timed=True),
     ),
     shapes=(
         {"M": 5, "K": 96},

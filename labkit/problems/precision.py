@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from labkit.problems._metrics import LOAD_SECTORS, LOADS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 HALF = {"x": "float16", "y": "float16"}
@@ -26,9 +27,11 @@ problem = Problem(
     flops=lambda d: d["N"],  # the lecture counts one comparison per number
     ladder=(
         Step("fp32", "one float32 per thread", "sectors per request; bytes per operation"),
-        Step("fp16", "one float16 per thread", "sectors per request; bytes per operation", dtypes=HALF),
+        Step("fp16", "one float16 per thread", "sectors per request; bytes per operation", dtypes=HALF,
+             gates=(LOAD_SECTORS,)),
         Step("half2", "two float16 per thread and instruction", "instructions; requests", ("cuda",), why=PAIRS,
-             dtypes=HALF),
+             dtypes=HALF,
+             gates=(LOADS,)),
         Step("half8", "eight float16 per thread, 16-byte accesses", "requests; bytes in flight", ("cuda",), why=PAIRS,
              dtypes=HALF),
     ),

@@ -10,6 +10,7 @@ import functools
 
 import torch
 
+from labkit.problems._metrics import LOAD_SECTORS, STORE_SECTORS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -50,8 +51,10 @@ problem = Problem(
     rivals={"compiled": lambda x, dy: _forward_and_backward(_compiled(), x, dy)},
     ladder=(
         Step("operators", "a kernel per sigmoid, forward and backward, as PyTorch does it", "global loads and stores"),
-        Step("store", "one kernel each way; the activations are stored for the way back", "global loads and stores"),
-        Step("recompute", "nothing stored; the way back computes the activations again", "global loads and stores"),
+        Step("store", "one kernel each way; the activations are stored for the way back", "global loads and stores",
+             gates=(LOAD_SECTORS, STORE_SECTORS)),
+        Step("recompute", "nothing stored; the way back computes the activations again", "global loads and stores",
+             gates=(STORE_SECTORS,)),
         Step("vectorized", "the same with 16-byte accesses and a division without corrections", "instructions"),
     ),
     shapes=({"N": 512}, {"N": 1}, {"N": 5}, {"N": 33}, {"N": 123}, {"N": 1031}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from labkit.problems._metrics import DIVERGENT, INSTRUCTIONS, LOAD_CONFLICTS, SHARED_LOADS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 BLOCK = 256  # numbers that a block of the first rungs adds up, one per thread
@@ -53,11 +54,15 @@ problem = Problem(
     flops=flops,
     ladder=(
         Step("interleaved", "a tree in shared memory; every second, fourth ... thread adds", "divergent branches"),
-        Step("strided", "the adding threads stand side by side, their numbers apart", "shared load bank conflicts"),
-        Step("sequential", "their numbers stand side by side too", "bank conflicts; divergent branches"),
-        Step("shuffle", "warps add in registers, by shuffles", "shared wavefronts; barriers"),
-        Step("vectorized", "a thread adds many numbers first, loaded 16 bytes at a time", "instructions; GB/s"),
-        Step("grid_wide", "the last block to finish adds the blocks' sums: one launch", "launches; time of short x"),
+        Step("strided", "the adding threads stand side by side, their numbers apart", "shared load bank conflicts",
+             gates=(DIVERGENT,)),
+        Step("sequential", "their numbers stand side by side too", "bank conflicts; divergent branches",
+             gates=(LOAD_CONFLICTS,)),
+        Step("shuffle", "warps add in registers, by shuffles", "shared wavefronts; barriers", gates=(SHARED_LOADS,)),
+        Step("vectorized", "a thread adds many numbers first, loaded 16 bytes at a time", "instructions; GB/s",
+             gates=(INSTRUCTIONS,), timed=True),
+        Step("grid_wide", "the last block to finish adds the blocks' sums: one launch", "launches; time of short x",
+             timed=True),
     ),
     shapes=tuple({"N": n} for n in (256, 1, 5, 17, 33, 123, 257, 1000, 4099, 70001)),
     large_shapes=({"N": 1 << 22}, {"N": 5_000_011}),

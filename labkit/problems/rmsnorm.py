@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from labkit.problems._metrics import LOAD_SECTORS, LOADS, STORE_SECTORS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -50,8 +51,10 @@ problem = Problem(
     options={"eps": 1e-5},
     ladder=(
         Step("two_kernels", "a warp per row normalizes; a second kernel multiplies", "global sectors; DRAM bytes"),
-        Step("fused", "multiplied where it is normalized: one kernel", "global store sectors; DRAM bytes"),
-        Step("vectorized", "the row stays in registers; 16-byte accesses; a block per row", "load sectors; requests"),
+        Step("fused", "multiplied where it is normalized: one kernel", "global store sectors; DRAM bytes",
+             gates=(STORE_SECTORS,)),
+        Step("vectorized", "the row stays in registers; 16-byte accesses; a block per row", "load sectors; requests",
+             gates=(LOADS, LOAD_SECTORS), timed=True),
     ),
     shapes=(
         {"rows": 4, "cols": 256},

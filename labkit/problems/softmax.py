@@ -5,6 +5,7 @@ As in PyTorch, -inf is an entry that is left out (0), and a row of nothing else 
 
 from __future__ import annotations
 
+from labkit.problems._metrics import BLOCKS, LOAD_SECTORS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -52,9 +53,12 @@ problem = Problem(
     flops=flops,
     ladder=(
         Step("three_pass", "a block per row: the largest, the sum, the quotients", "global load sectors"),
-        Step("online", "largest and sum in one pass, each correcting the other", "global load sectors; instructions"),
-        Step("vectorized", "the row stays in registers; 16-byte accesses", "global load sectors and requests"),
-        Step("long_rows", "several blocks per row, which leave partial results", "multiprocessors in use"),
+        Step("online", "largest and sum in one pass, each correcting the other", "global load sectors; instructions",
+             gates=(LOAD_SECTORS,)),
+        Step("vectorized", "the row stays in registers; 16-byte accesses", "global load sectors and requests",
+             gates=(LOAD_SECTORS,), timed=True),
+        Step("long_rows", "several blocks per row, which leave partial results", "multiprocessors in use",
+             gates=(BLOCKS,), timed=True),
     ),
     shapes=(
         {"rows": 4, "cols": 256},

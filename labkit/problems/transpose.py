@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from labkit.problems._metrics import LOADS, SHARED_BYTES, SHARED_LOADS, STORE_SECTORS, STORES
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -32,10 +33,13 @@ problem = Problem(
     flops=lambda d: 0,
     ladder=(
         Step("naive", "one thread per element, rows of A read in order", "sectors per store request"),
-        Step("tiled", "32 x 32 tiles through shared memory", "sectors per store; shared wavefronts"),
-        Step("padded", "rows of the tile 33 words apart", "shared wavefronts"),
-        Step("swizzled", "columns of the tile permuted, no padding", "shared bytes; wavefronts stay"),
-        Step("vectorized", "4 x 4 elements per thread, 16-byte accesses", "requests; wavefronts"),
+        Step("tiled", "32 x 32 tiles through shared memory", "sectors per store; shared wavefronts",
+             gates=(STORE_SECTORS,)),
+        Step("padded", "rows of the tile 33 words apart", "shared wavefronts", gates=(SHARED_LOADS,)),
+        Step("swizzled", "columns of the tile permuted, no padding", "shared bytes; wavefronts stay",
+             gates=(SHARED_BYTES,)),
+        Step("vectorized", "4 x 4 elements per thread, 16-byte accesses", "requests; wavefronts",
+             gates=(LOADS, STORES), timed=True),
     ),
     shapes=(
         {"M": 64, "N": 96},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from labkit.problems._metrics import BLOCKS, LOAD_SECTORS, LOADS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -23,10 +24,12 @@ problem = Problem(
     flops=lambda d: d["N"],  # one addition per element
     ladder=(
         Step("one_thread", "one thread does everything", "time", bench_shape={"N": 2**16}),
-        Step("one_block", "1024 threads take turns", "lanes per instruction", bench_shape={"N": 2**20}),
-        Step("grid", "one thread per element, in blocks of 256", "multiprocessors at work"),
+        Step("one_block", "1024 threads take turns", "lanes per instruction", bench_shape={"N": 2**20},
+             gates=(LOAD_SECTORS,)),
+        Step("grid", "one thread per element, in blocks of 256", "multiprocessors at work",
+             gates=(BLOCKS,), timed=True),
         Step("grid_stride", "a fixed number of blocks goes over everything", "instructions per element"),
-        Step("vectorized", "16 bytes per access", "load requests"),
+        Step("vectorized", "16 bytes per access", "load requests", gates=(LOADS,)),
     ),
     shapes=({"N": 1000}, {"N": 1}, {"N": 5}, {"N": 33}, {"N": 123}, {"N": 1024}, {"N": 4099}),
     large_shapes=({"N": 2**20}, {"N": 1_000_003}),
