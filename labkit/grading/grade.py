@@ -125,7 +125,7 @@ class Grader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self.references.close()
 
     @functools.cached_property
     def _all(self) -> Scheme:
@@ -134,6 +134,7 @@ class Grader:
     def grade(self, source: str | Path | Source) -> dict[str, Any]:
         """The result of one submission, written as well."""
         started, clock = datetime.datetime.now(datetime.UTC), time.perf_counter()
+        source = submissions.source_of(source)
         submission = submissions.read(source)
         scheme = self.scheme or self._all.of(notebooks_of(submission, self._all))
         items: list[dict] = []
@@ -155,6 +156,7 @@ class Grader:
             "reason": reason,
             "sandbox": self.level,
             "scheme": scheme.hash,
+            "digest": digest_of(source),
             **results.totals(items),
             "faults": grading.faults,
             "review": grading.review,
@@ -168,6 +170,34 @@ class Grader:
             result["possible"] = round(scheme.possible, 6)
         results.write(self.out, result)
         return result
+
+    def failed(self, source: Source, reason: str) -> dict[str, Any]:
+        """The result, written, of a submission that is not graded for a reason that is not its own fault alone."""
+        result = {
+            "schema_version": results.SCHEMA_VERSION, "submission": source.id, "state": "infrastructure_error",
+            "reason": reason, "sandbox": self.level, "scheme": self.scheme.hash, "digest": digest_of(source),
+            "points": 0.0, "possible": round(self.scheme.possible, 6), "pending": 0.0, "faults": [], "review": [],
+            "items": [], "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "seconds": 0.0, "labkit": version(), "machine": machine(),
+        }  # fmt: skip
+        results.write(self.out, result)
+        return result
+
+
+def digest_of(source: Source) -> str:
+    try:
+        return submissions.digest(source)
+    except (OSError, ValueError):  # it cannot be read, and the result says so
+        return ""
+
+
+def unfinished(result: dict[str, Any]) -> list[str]:
+    """The items of a result whose time waits for a GPU."""
+    return [
+        item["id"]
+        for item in result["items"]
+        if any(part["name"] == "time" and part["state"] == "pending" for part in item["parts"])
+    ]
 
 
 def version() -> str:
@@ -649,6 +679,20 @@ class References:
     def __init__(self, grader: Grader) -> None:
         self.grader = grader
         self._known: dict[tuple, dict[str, tuple[float, float]]] = {}
+        self._runner: Runner | None = None
+
+    def close(self) -> None:
+        """End the sandboxes; a later call makes new ones."""
+        if self._runner is not None:
+            self._runner.__exit__()
+            self._runner = None
+
+    def prepare(self, scheme: Scheme) -> None:
+        """Have all counts of a scheme, in each language that is offered."""
+        for item in scheme.items:
+            for cell in item.cells if item.gates else ():
+                self.of(item, cell.language)
+        self.close()
 
     def of(self, item: Item, language: str) -> dict[str, tuple[float, float]]:
         """Per gate: optimised, unoptimised. LabkitError where a gate tells the two apart by nothing."""
@@ -691,8 +735,8 @@ class References:
             pass
         # In boxes of its own: what a student's boxes have seen must not meet a solution.
         trial = Trial(rung.problem.name, rung.step.name, rung.language, rung.source)
-        with Runner(self.grader.level) as runner:
-            verdict = count(runner, trial, gates, self.grader.seed)
+        self._runner = self._runner or Runner(self.grader.level)
+        verdict = count(self._runner, trial, gates, self.grader.seed)
         if verdict.state != "pass" or set(verdict.metrics) != set(gates):
             why = verdict.message or "there is no such metric."
             raise LabkitError(f"The solution of {rung.name} could not be counted: {why}")

@@ -92,18 +92,25 @@ class Scheme:
 
 
 def load(
-    root: Path, labs: Iterable[str] | None = None, points: Mapping[str, float] | None = None
+    root: Path,
+    labs: Iterable[str] | None = None,
+    points: Mapping[str, float] | None = None,
+    *,
+    timed: bool = True,
 ) -> Scheme:
     """The scheme of the masters under `root/solutions`.
 
     labs : labs ("02_gemm") and notebooks ("02_gemm/01_naive_to_tiled"); all by default.
     points : per item id or check cell's id, in place of the masters' own; 0 takes the question out.
+    timed : False where no GPU will ever be: times give no points then, and what they would give goes to "correct".
     Raises LabkitError for names that are not there.
     """
     from labkit.notebook.build import masters
 
     chosen = select(masters(root), labs)
-    items = tuple(item for master in chosen for item in _items(master))
+    items = tuple(
+        dataclasses.replace(item, timed=item.timed and timed) for master in chosen for item in _items(master)
+    )
     if points is None:
         return Scheme(tuple(item for item in items if item.points > 0))
     known = {name: item for item in items for name in _names(item)}
@@ -195,5 +202,5 @@ def _kernel(check: tuple, kernels: dict, notebook: str) -> Item:
     others = [cell for key, cell in kernels.items() if key[:2] == (problem, rung) and cell is not own]
     return Item(
         own.id, "kernel", points, notebook, problem, rung, language, "", (own, *others),
-        gates=tuple(getattr(step, "gates", ())), timed=bool(getattr(step, "timed", False)),
+        gates=step.gates, timed=step.timed,
     )  # fmt: skip

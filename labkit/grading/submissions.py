@@ -160,13 +160,37 @@ def _shown(name: str) -> str:
     return ascii(name[:80]).strip("'")
 
 
+def digest(source: Source) -> str:
+    """A hash of what a submission consists of: another one means that it was handed in anew."""
+    made = hashlib.sha256()
+    if source.path.is_dir():
+        files = [(str(p.relative_to(source.path)), p) for p in _notebooks(source.path) if not p.is_symlink()]
+    else:
+        files = [("", source.path)]
+    for name, file in files[: MOST_NOTEBOOKS + 1]:
+        made.update(f"{name}\0".encode(errors="replace"))
+        if source.members is not None:  # of a class's zip, only one's own members
+            with zipfile.ZipFile(file) as archive:
+                infos = (i for i in archive.infolist() if i.filename in source.members)
+                made.update(repr([(i.filename, i.CRC, i.file_size) for i in infos]).encode(errors="replace"))
+            continue
+        with open(file, "rb") as open_file:
+            while piece := open_file.read(1 << 20):
+                made.update(piece)
+    return made.hexdigest()
+
+
 # --- reading ---------------------------------------------------------------------------------------------
+
+
+def source_of(path: Source | str | Path) -> Source:
+    """What one student handed in, at `path`."""
+    return path if isinstance(path, Source) else Source(_ident(Path(path).name), Path(path))
 
 
 def read(source: Source | str | Path) -> Submission:
     """The cells of a submission. Never raises for what is wrong with it: that is a fault, or makes it ungradable."""
-    if not isinstance(source, Source):
-        source = Source(_ident(Path(source).name), Path(source))
+    source = source_of(source)
     submission = Submission(source.id, source.path)
     try:
         _read_path(source, submission)
