@@ -125,8 +125,8 @@ def test_import_is_light():
     seconds = min(
         float(
             python(
-                "import time; start = time.perf_counter(); import labkit, sys\n"
-                "seconds = time.perf_counter() - start\n"
+                "import time; start = time.process_time(); import labkit, sys\n"
+                "seconds = time.process_time() - start\n"
                 f"assert not (loaded := sys.modules.keys() & {set(heavy)}), loaded\n"
                 "print(seconds)"
             )
