@@ -168,22 +168,21 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
         copy(to + KEYS + ROWS * j * D * 2, V + from, col0 + r + ROWS * j < NK);
     }
     int first = causal ? min(col0 / BM, blocks) : 0;  // queries before col0 see none of these keys
-    int steps = (blocks - first) * group;             // tiles of one query head after the other
-    auto start = [&](int step) {                      // the copies of a step, into its stage
-        if (step >= steps)
+    int end = (head + 1) * group;
+    int h_next = first < blocks ? head * group : end, next = first;  // what is copied next: a query head's tile
+    auto start = [&](int s) {                                        // into stage s
+        if (h_next == end)
             return;
-        int h = head * group + step / (blocks - first), block = first + step % (blocks - first);
-        unsigned at = to + 2 * KEYS + step % STAGES * STAGE;
-        size_t from = ((size_t)h * N + block * BM + r) * D + c;
+        unsigned at = to + 2 * KEYS + s * STAGE;
+        size_t from = ((size_t)h_next * N + next * BM + r) * D + c;
         #pragma unroll
         for (int j = 0; j < BM / ROWS; ++j) {
-            bool inside = block * BM + r + ROWS * j < N;
+            bool inside = next * BM + r + ROWS * j < N;
             copy(at + ROWS * j * D * 2, Q + from + ROWS * j * D, inside);
             copy(at + STAGE / 2 + ROWS * j * D * 2, dO + from + ROWS * j * D, inside);
         }
         if (threadIdx.x < BM / 2)
-            copy(tR + step % STAGES * BM * 8 + threadIdx.x * 16, R + ((size_t)h * blocks + block) * BM * 2 + threadIdx.x * 4,
-                 true);
+            copy(tR + s * BM * 8 + threadIdx.x * 16, R + ((size_t)h_next * blocks + next) * BM * 2 + threadIdx.x * 4, true);
     };
     // Where this lane's rows lie. As left factors K and V are read as they stand; as right factors Q and dO are too where
     // their rows are columns to the multiplication, and turned round where they are rows.
@@ -195,12 +194,18 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
     unsigned lane_own = across(base + lane_down, wn);
     unsigned get = tS + 2 * place<BM>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
     start(0);
-    for (int step = 0; step < steps; ++step) {
-        int h = head * group + step / (blocks - first), row0 = (first + step % (blocks - first)) * BM;
-        unsigned stage = tQ + step % STAGES * STAGE;
+    for (int now = 0; h_next < end; now ^= 1) {  // the stage that is used
+        int row0 = next * BM;
+        size_t tile = (size_t)h_next * blocks + next;
+        if (++next == blocks) {
+            next = first;
+            ++h_next;
+        }
+        asm volatile("" : "+r"(put));  // places that follow from it are found anew, not kept in registers
+        unsigned stage = tQ + now * STAGE;
         asm volatile("cp.async.wait_all;" ::: "memory");
         __syncthreads();  // this step's tiles are there; nobody reads those of the last one, or its dS, any more
-        start(step + 1);
+        start(now ^ 1);
         float s[BM / 8][4] = {}, dp[BM / 8][4] = {};
         #pragma unroll
         for (int d = 0; d < D; d += 16) {
@@ -237,7 +242,7 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
             float4 rows;  // L and the sum of dO O, of two queries
             asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                          : "=f"(rows.x), "=f"(rows.y), "=f"(rows.z), "=f"(rows.w)
-                         : "r"(tR + step % STAGES * BM * 8 + j * 64 + lane % 4 * 16) : "memory");
+                         : "r"(tR + now * BM * 8 + j * 64 + lane % 4 * 16) : "memory");
             #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 float x = exp2_fast(s[j][2 * half] * scale2 - rows.x), y = exp2_fast(s[j][2 * half + 1] * scale2 - rows.z);
@@ -280,7 +285,7 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
                 }
             }
         }
-        float *sums = S + (((size_t)h * blocks + row0 / BM) * WARPS + warp) * W::ROWS * W::COLS + lane;
+        float *sums = S + (tile * WARPS + warp) * W::ROWS * W::COLS + lane;
         #pragma unroll
         for (int i = 0; i < W::MM; ++i)
             #pragma unroll
