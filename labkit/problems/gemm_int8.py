@@ -45,6 +45,7 @@ problem = Problem(
         {"M": 129, "N": 264, "K": 80},
         {"M": 5, "N": 123, "K": 123},
         {"M": 64, "N": 48, "K": 208},
+        {"M": 133 * 128, "N": 8, "K": 16},  # more tiles than an H200 has multiprocessors, for blocks that take several
     ),
     large_shapes=(
         {"M": 1024, "N": 1024, "K": 1024},

@@ -52,7 +52,7 @@ WRONG = [
         "tail of K not zeroed",
         "wmma_tiled",
         None,
-        ("at[e] = r < rows && c + e < cols ? p[e]", "at[e] = r < rows && c + e <= cols ? p[e]"),
+        ("= r < rows && c < cols ? from[", "= r < rows && c <= cols ? from["),
         "value|out_of_bounds",
         r"C\[|reads [AB]",
     ),

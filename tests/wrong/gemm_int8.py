@@ -31,7 +31,7 @@ WRONG = [
         "second half of k left out",
         "int8_mma",
         ("for k in range(0, BK, 32):", "for k in range(0, BK // 2, 32):"),
-        ("wm + 16 * i + lane % 16, k + lane / 16 * 16", "wm + 16 * i + lane % 16, k"),
+        ("place(wm + lane % 16, k + lane / 16 * 16)", "place(wm + lane % 16, k)"),
         "value",
         r"C\[0, 0\] got",
     ),

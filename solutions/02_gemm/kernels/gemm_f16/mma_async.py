@@ -6,7 +6,7 @@ tile fill the 48 KiB that a block may have without asking; numba has no way to a
 Watch: global load requests fall by eight, for mma_sync copied 2 bytes at a time; stalls at the barrier.
 """
 
-from numba import cuda, float32
+from numba import cuda, float32, uint32
 from numba.cuda.types import float16
 
 import labkit as lk
@@ -65,6 +65,7 @@ def gemm_f16_mma_async(C, A, B, M, N, K, wide_a, wide_b):
     row0, col0 = cuda.blockIdx.y * BM, cuda.blockIdx.x * BN
     wm, wn = warp // (BN // WN) * WM, warp % (BN // WN) * WN
     c = cuda.local.array((MM, MN, 4), float32)
+    b = cuda.local.array((MN, 2), uint32)
     for i in range(MM):
         for j in range(MN):
             for e in range(4):
@@ -83,19 +84,19 @@ def gemm_f16_mma_async(C, A, B, M, N, K, wide_a, wide_b):
             fetch(tA, tB, ahead, A, B, M, N, K, row0, col0, k0 + (STAGES - 1) * BK, wide_a, wide_b)
         lk.cuda.cp_async_commit()  # an empty group keeps the count
         for k in range(0, BK, 16):
+            for j in range(MN // 2):
+                at = stage * TILE_B + place_b(k + lane % 16, wn + 16 * j + lane // 16 * 8)
+                four = lk.cuda.ldmatrix_transposed(tB, at)
+                for e in range(4):
+                    b[2 * j + e // 2, e % 2] = four[e]
             for i in range(MM):
                 at = stage * TILE_A + place_a(wm + 16 * i + lane % 16, k + lane // 16 * 8)
                 a = lk.cuda.ldmatrix(tA, at)
-                for j in range(MN // 2):
-                    at = stage * TILE_B + place_b(k + lane % 16, wn + 16 * j + lane // 16 * 8)
-                    b = lk.cuda.ldmatrix_transposed(tB, at)
-                    for half in range(2):
-                        n = 2 * j + half
-                        old = (c[i, n, 0], c[i, n, 1], c[i, n, 2], c[i, n, 3])
-                        part = (b[0], b[1]) if half == 0 else (b[2], b[3])
-                        new = lk.cuda.mma_m16n8k16(a, part, old)
-                        for e in range(4):
-                            c[i, n, e] = new[e]
+                for j in range(MN):
+                    old = (c[i, j, 0], c[i, j, 1], c[i, j, 2], c[i, j, 3])
+                    new = lk.cuda.mma_m16n8k16(a, (b[j, 0], b[j, 1]), old)
+                    for e in range(4):
+                        c[i, j, e] = new[e]
         stage = (stage + 1) % STAGES
     ### END SOLUTION
     for i in range(MM):

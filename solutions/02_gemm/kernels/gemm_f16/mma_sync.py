@@ -7,7 +7,7 @@ a row change places, by a rule that gives the 8 rows of a matrix 8 different pla
 Watch: tensor operations replace FFMA; shared load wavefronts per tensor operation, without conflicts.
 """
 
-from numba import cuda, float32
+from numba import cuda, float32, uint32
 from numba.cuda.types import float16
 
 import labkit as lk
@@ -30,6 +30,7 @@ def gemm_f16_mma_sync(C, A, B):
     row0, col0 = cuda.blockIdx.y * BM, cuda.blockIdx.x * BN
     wm, wn = warp // (BN // WN) * WM, warp % (BN // WN) * WN
     c = cuda.local.array((MM, MN, 4), float32)
+    b = cuda.local.array((MN, 2), uint32)
     for i in range(MM):
         for j in range(MN):
             for e in range(4):
@@ -47,20 +48,20 @@ def gemm_f16_mma_sync(C, A, B):
             tB[k * BN + ((r // 8) ^ (k % 8)) * 8 + r % 8] = B[k0 + k, col0 + r] if there else float16(0)
         cuda.syncthreads()  # the tiles are there
         for k in range(0, BK, 16):
+            for j in range(MN // 2):  # fragments of B stay in registers and serve all rows of the warp
+                r, piece = k + lane % 16, (wn + 16 * j) // 8 + lane // 16
+                four = lk.cuda.ldmatrix_transposed(tB, r * BN + (piece ^ (r % 8)) * 8)
+                for e in range(4):
+                    b[2 * j + e // 2, e % 2] = four[e]
             for i in range(MM):
                 # Lanes 0 to 15 name rows 0 to 15 at k, lanes 16 to 31 the same rows at k + 8.
                 r, piece = wm + 16 * i + lane % 16, k // 8 + lane // 16
                 a = lk.cuda.ldmatrix(tA, r * BK + (piece ^ (r // 2 % 4)) * 8)
-                for j in range(MN // 2):
-                    r, piece = k + lane % 16, (wn + 16 * j) // 8 + lane // 16
-                    b = lk.cuda.ldmatrix_transposed(tB, r * BN + (piece ^ (r % 8)) * 8)
-                    for half in range(2):
-                        n = 2 * j + half
-                        old = (c[i, n, 0], c[i, n, 1], c[i, n, 2], c[i, n, 3])
-                        part = (b[0], b[1]) if half == 0 else (b[2], b[3])
-                        new = lk.cuda.mma_m16n8k16(a, part, old)
-                        for e in range(4):
-                            c[i, n, e] = new[e]
+                for j in range(MN):
+                    old = (c[i, j, 0], c[i, j, 1], c[i, j, 2], c[i, j, 3])
+                    new = lk.cuda.mma_m16n8k16(a, (b[j, 0], b[j, 1]), old)
+                    for e in range(4):
+                        c[i, j, e] = new[e]
         cuda.syncthreads()  # nobody reads them any more
     ### END SOLUTION
     for i in range(MM):

@@ -79,7 +79,9 @@ gemm_f16_wmma_tiled(float *C, const T *A, const T *B, int M, int N, int K)
     }
     // END SOLUTION
     // Where an element of a fragment lies is the hardware's secret: through shared memory it gets an address.
+    #pragma unroll
     for (int i = 0; i < WM / 16; ++i)
+        #pragma unroll
         for (int j = 0; j < WN / 16; ++j) {
             wmma::store_matrix_sync(sums[warp], c[i][j], 16, wmma::mem_row_major);
             __syncwarp();

@@ -6,7 +6,7 @@ ask what is in them; it could not turn int8 round, but need not: both operands h
 Watch: int8 tensor operations; shared load wavefronts per tensor operation.
 """
 
-from numba import cuda, int8, int32
+from numba import cuda, int8, int32, uint32
 
 import labkit as lk
 
@@ -39,7 +39,7 @@ def fetch(tile, stage, X, rows, row0, K, k0, wide):
                 tile[at + e] = X[(row0 + r) * K + k0 + k + e] if there else int8(0)
 
 
-@cuda.jit
+@cuda.jit(max_registers=128)  # so that two blocks share a multiprocessor
 def gemm_int8_mma(C, A, B, M, N, K, wide):
     tA = cuda.shared.array(SIZE, int8, alignment=128)
     tB = cuda.shared.array(SIZE, int8, alignment=128)
@@ -48,6 +48,7 @@ def gemm_int8_mma(C, A, B, M, N, K, wide):
     row0, col0 = cuda.blockIdx.y * BM, cuda.blockIdx.x * BN
     wm, wn = warp // (BN // WN) * WM, warp % (BN // WN) * WN
     c = cuda.local.array((MM, MN, 4), int32)
+    b = cuda.local.array((MN, 2), uint32)
     for i in range(MM):
         for j in range(MN):
             for e in range(4):
@@ -68,19 +69,19 @@ def gemm_int8_mma(C, A, B, M, N, K, wide):
             fetch(tB, ahead, B, N, col0, K, k0 + (STAGES - 1) * BK, wide)
         lk.cuda.cp_async_commit()  # an empty group keeps the count
         for k in range(0, BK, 32):
+            for j in range(MN // 2):  # fragments of B stay in registers and serve all rows of the warp
+                at = stage * TILE + place(wn + 16 * j + lane // 16 * 8 + lane % 8, k + lane // 8 % 2 * 16)
+                four = lk.cuda.ldmatrix(tB, at)
+                for e in range(4):
+                    b[2 * j + e // 2, e % 2] = four[e]
             for i in range(MM):
                 at = stage * TILE + place(wm + 16 * i + lane % 16, k + lane // 16 * 16)
                 a = lk.cuda.ldmatrix(tA, at)
-                for j in range(MN // 2):
-                    at = stage * TILE + place(wn + 16 * j + lane // 16 * 8 + lane % 8, k + lane // 8 % 2 * 16)
-                    b = lk.cuda.ldmatrix(tB, at)
-                    for half in range(2):
-                        n = 2 * j + half
-                        old = (c[i, n, 0], c[i, n, 1], c[i, n, 2], c[i, n, 3])
-                        part = (b[0], b[1]) if half == 0 else (b[2], b[3])
-                        new = lk.cuda.mma_m16n8k32(a, part, old)
-                        for e in range(4):
-                            c[i, n, e] = new[e]
+                for j in range(MN):
+                    old = (c[i, j, 0], c[i, j, 1], c[i, j, 2], c[i, j, 3])
+                    new = lk.cuda.mma_m16n8k32(a, (b[j, 0], b[j, 1]), old)
+                    for e in range(4):
+                        c[i, j, e] = new[e]
         stage = (stage + 1) % STAGES
     ### END SOLUTION
     for i in range(MM):
