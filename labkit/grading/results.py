@@ -133,7 +133,7 @@ def _tame(cell: Any) -> Any:
     """A text that a spreadsheet would take for a formula gets an apostrophe."""
     if cell is None:
         return ""
-    return f"'{cell}" if isinstance(cell, str) and cell[:1] in "=+-@\t\r" else cell
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@\t\r")) else cell
 
 
 def check_schema(result: dict) -> None:
