@@ -19,7 +19,7 @@ def gemm_coalesced(C, A, B, M, N, K):
         C[row, col] = 0
 """
 WRONG = "got 1.5 want 0.25 (3 of 99 elements are wrong; error 1.2, allowed 1e-06)."
-KNOWN, HIDDEN = "M=5 N=7 K=3", "M=41 N=29 K=13"
+KNOWN, HIDDEN = "M=33 N=65 K=17", "M=41 N=29 K=13"  # a shape of gemm that students know, and one that they do not
 
 
 def kernel(
