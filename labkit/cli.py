@@ -70,8 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     doctor = command("doctor", _doctor, "Say what works here, and what to do about what does not.")
     doctor.add_argument("--json", action="store_true", help="print JSON")
 
-    check = command("check", _check, "Say whether a kernel is right.")
-    _add_rung(check)
+    text = "Say whether a kernel is right, or which points of a notebook are safe."
+    check = command("check", _check, text)
+    _add_rung(check, notebook=True)
 
     text = "Count what a kernel does, or the kernels of a program: profile script.py -- its arguments."
     profile = command("profile", _profile, text)
@@ -138,6 +139,24 @@ def _parser() -> argparse.ArgumentParser:
 
     release = command("release", _release, "Write what students receive, without solutions.")
     release.add_argument("folder", type=Path, metavar="DIR", help="an empty or new folder")
+    _add_scheme(release)
+
+    submit = command("submit", _submit, "Pack what you hand in: notebooks, without outputs, in one zip.")
+    text = "or folders of them; by default the folder that you are in"
+    submit.add_argument("notebooks", nargs="*", type=Path, metavar="NOTEBOOK", help=text)
+    submit.add_argument("-o", "--output", type=Path, default=Path("submission.zip"), metavar="FILE.zip")
+
+    text = "Grade submissions: a folder of them, an LMS's zip, or one. What is done is kept; run it again to go on."
+    grade = command("grade", _grade, text)
+    grade.add_argument("submissions", type=Path, metavar="SUBMISSIONS", help="a folder, a zip or a notebook")
+    grade.add_argument("--out", type=Path, required=True, metavar="DIR", help="where results go, and are found again")
+    grade.add_argument("--jobs", type=int, metavar="N", help="submissions at a time; by default one per core")
+    _add_scheme(grade)
+    grade.add_argument("--no-time", action="store_true", help="give no points for times: for where no GPU will ever be")
+    grade.add_argument("--seed-file", type=Path, metavar="FILE", help="the secret that hidden shapes are drawn from")
+    text = "grade a class though its code is hardly fenced in here"
+    grade.add_argument("--force-weak-sandbox", action="store_true", help=text)
+    grade.add_argument("--scheduler", metavar="ADDRESS", help="grade on dask's workers, such as tcp://host:8786")
 
     report = command("report", _report, "Write what labkit grade found: pages for students and the class, and CSV.")
     report.add_argument("folder", type=Path, metavar="DIR", help="the --out of labkit grade")
@@ -156,8 +175,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_rung(parser: argparse.ArgumentParser, *, program: bool = False) -> None:
-    if program:
+def _add_rung(parser: argparse.ArgumentParser, *, program: bool = False, notebook: bool = False) -> None:
+    if notebook:
+        words = "such as gemm/naive, or a notebook of yours"
+        parser.add_argument("target", type=_notebook_or_rung, metavar="PROBLEM/RUNG | NOTEBOOK.ipynb", help=words)
+    elif program:
         words = "such as gemm/naive, or a program of yours"
         parser.add_argument("target", type=_target, metavar="PROBLEM/RUNG | SCRIPT.py", help=words)
     else:
@@ -178,6 +200,12 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def _add_scheme(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--labs", nargs="+", metavar="LAB", help="such as 02_gemm or 02_gemm/01_naive_to_tiled")
+    text = "points per question, in place of the masters': lines such as gemm--coalesced--check,4, or JSON"
+    parser.add_argument("--points", type=Path, metavar="FILE", help=text)
+
+
 def _rung_name(text: str) -> tuple[str, str]:
     problem, _, rung = text.partition("/")
     if not problem or not rung:
@@ -187,6 +215,10 @@ def _rung_name(text: str) -> tuple[str, str]:
 
 def _target(text: str) -> tuple[str, str] | Path:
     return Path(text) if text.endswith(".py") else _rung_name(text)
+
+
+def _notebook_or_rung(text: str) -> tuple[str, str] | Path:
+    return Path(text) if text.endswith(".ipynb") else _rung_name(text)
 
 
 def _dimension(text: str) -> tuple[str, int]:
@@ -228,6 +260,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    if isinstance(arguments.target, Path):
+        return _check_notebook(arguments)
     with _clean_stdout(arguments):
         result = _rung(arguments).check()
     if arguments.json:
@@ -235,6 +269,19 @@ def _check(arguments: argparse.Namespace) -> int:
     else:
         print(result)
     return 0 if result.passed else 1
+
+
+def _check_notebook(arguments: argparse.Namespace) -> int:
+    from labkit.grading import visible
+
+    if arguments.cuda or arguments.solution:
+        raise LabkitError("--cuda and --solution are for rungs; a notebook is checked as it is.")
+    found = visible.score(arguments.target)
+    if arguments.json:
+        print(json.dumps({**found.totals, "items": found.items, "faults": found.faults}, indent=2))
+    else:
+        print(found)
+    return 0 if all(item["state"] in ("pass", "pending") for item in found.items) else 1
 
 
 def _profile(arguments: argparse.Namespace) -> int:
@@ -405,9 +452,43 @@ def _release(arguments: argparse.Namespace) -> int:
     from labkit.notebook.release import release
     from labkit.root import root
 
-    release(root(), arguments.folder)
+    points = None
+    if arguments.points:
+        from labkit.grading import scheme
+
+        points = scheme.cell_points(scheme.load(root(), arguments.labs, scheme.read_points(arguments.points)))
+    release(root(), arguments.folder, arguments.labs, points)
     print(f"Released to {arguments.folder}.")
     return 0
+
+
+def _submit(arguments: argparse.Namespace) -> int:
+    from labkit.grading import submit
+
+    packed = submit.pack(arguments.notebooks or [Path.cwd()], arguments.output)
+    for note in packed.notes:
+        print(note)
+    print(f"Packed {', '.join(packed.notebooks)} in {packed.file}.")
+    return 0
+
+
+def _grade(arguments: argparse.Namespace) -> int:
+    from labkit.grading import batch, scheme
+
+    if arguments.jobs is not None and arguments.jobs < 1:
+        raise LabkitError(f"--jobs is {arguments.jobs}; give 1 or more.")
+    points = scheme.read_points(arguments.points) if arguments.points else None
+    found = batch.grade_all(
+        arguments.submissions, arguments.out, jobs=arguments.jobs, seed_file=arguments.seed_file,
+        force_weak=arguments.force_weak_sandbox, scheduler=arguments.scheduler, labs=arguments.labs, points=points,
+        timed=not arguments.no_time, progress=batch.bar,
+    )  # fmt: skip
+    states = [result["state"] for result in found]
+    print(f"\n{states.count('graded')} of {len(found)} graded (sandbox: {found[0]['sandbox']}); see {arguments.out}.")
+    for result in found:
+        if result["state"] != "graded":
+            print(f"{result['submission']}: {result['state'].replace('_', ' ')}: {result['reason']}")
+    return 1 if "infrastructure_error" in states else 0
 
 
 def _report(arguments: argparse.Namespace) -> int:

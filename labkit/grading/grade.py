@@ -139,14 +139,15 @@ class Grader:
         scheme = self.scheme or self._all.of(notebooks_of(submission, self._all))
         items: list[dict] = []
         state, reason = "graded", None
-        grading = _Grading(self, submission, scheme)
+        grading = Grading(submission, scheme, seed=self.seed, references=self.references)
         if submission.ungradable:
             state, reason = "ungradable", submission.ungradable
         elif not scheme.items:
             state, reason = "ungradable", "It has no cell of any question that is graded."
         else:
             try:
-                items = grading.items()
+                with Runner(self.level) as runner:
+                    items = grading.items(runner)
             except LabkitError as error:
                 state, reason = "infrastructure_error", str(error)
         result = {
@@ -273,24 +274,30 @@ def candidates(item: Item, spec: schemes.Cell, submission: Submission) -> tuple[
 # --- one submission --------------------------------------------------------------------------------------
 
 
-class _Grading:
-    def __init__(self, grader: Grader, submission: Submission, scheme: Scheme) -> None:
-        self.grader, self.submission, self.scheme = grader, submission, scheme
+class Grading:
+    """Grades the items of one submission, and gathers faults of its notebooks and findings for review.
+
+    seed : None tries known shapes only.  references : None leaves the gates open.
+    """
+
+    def __init__(
+        self, submission: Submission, scheme: Scheme, *, seed: bytes | None, references: References | None
+    ) -> None:
+        self.submission, self.scheme = submission, scheme
+        self.seed, self.references = seed, references
         self.faults = list(submission.faults)
         self.review: list[dict[str, Any]] = []
 
-    def items(self) -> list[dict]:
-        level = self.grader.level
-        with Runner(level) as runner:
-            self.runner = runner
-            graded = []
-            for item in self.scheme.items:
-                cell, spec = self._cell(item)
-                if cell is None:
-                    graded.append(self._missing(item))
-                else:
-                    graded.append(getattr(self, f"_{item.kind}")(item, cell, spec))
-            return graded
+    def items(self, runner: Runner) -> list[dict]:
+        self.runner = runner
+        graded = []
+        for item in self.scheme.items:
+            cell, spec = self._cell(item)
+            if cell is None:
+                graded.append(self._missing(item))
+            else:
+                graded.append(getattr(self, f"_{item.kind}")(item, cell, spec))
+        return graded
 
     def _cell(self, item: Item) -> tuple[Cell | None, schemes.Cell | None]:
         there = False
@@ -355,7 +362,7 @@ class _Grading:
             "text": source[:LONGEST_SOURCE],
         }  # fmt: skip
         trial = Trial(item.problem, item.rung, spec.language, source)
-        verdict = judge(self.runner, trial, self.grader.seed)
+        verdict = judge(self.runner, trial, self.seed)
         if verdict.died:
             self.review.append({"what": verdict.died, "where": item.id, "line": None})
         shares = item.shares
@@ -381,8 +388,10 @@ class _Grading:
         return results.item(item.id, "kernel", parts, counters)
 
     def _structure(self, item: Item, trial: Trial, points: float) -> tuple[dict, dict]:
-        bounds = self.grader.references.of(item, trial.language)
-        counted = count(self.runner, trial, item.gates, self.grader.seed)
+        if self.references is None:
+            return results.part("structure", points, "pending", "This is judged by your instructor's grader."), {}
+        bounds = self.references.of(item, trial.language)
+        counted = count(self.runner, trial, item.gates, self.seed)
         if counted.state != "pass":
             wrong = counted.state == "fail" and counted.value
             part = results.part("structure", points, counted.state, counted.message, wrong=wrong)
@@ -557,15 +566,17 @@ def hidden_shapes(problem: Problem, seed: bytes, rung: str, number: int = HIDDEN
     return found
 
 
-def judge(runner: Runner, trial: Trial, seed: bytes) -> Verdict:
-    """Is it right, on the problem's shapes and on hidden ones?"""
+def judge(runner: Runner, trial: Trial, seed: bytes | None) -> Verdict:
+    """Is it right, on the problem's shapes and, with a seed, on hidden ones?"""
     problem = _problem(trial)
-    shapes = [problem.dims_of(shape) for shape in problem.shapes] + hidden_shapes(problem, seed, trial.rung)
-    cases = [_case(problem, shape, seed, f"check {trial.problem}/{trial.rung}") for shape in shapes]
+    known = [problem.dims_of(shape) for shape in problem.shapes]
+    hidden = hidden_shapes(problem, seed, trial.rung) if seed is not None else []
+    name = f"check {trial.problem}/{trial.rung}"
+    cases = [_case(problem, shape, seed or b"visible", name) for shape in known + hidden]
     verdict = _try(runner, trial, cases, ())
     if verdict.state == "pass":
-        count = len(cases)
-        verdict.message = f"Right on {count} shapes, {len(cases) - len(problem.shapes)} of them not known before."
+        more = f", {len(hidden)} of them not known before" if hidden else ""
+        verdict.message = f"Right on {len(cases)} shapes{more}."
     return verdict
 
 

@@ -1,6 +1,7 @@
 """Gradescope: `results.json` of a result, and the zip that has Gradescope run the grader.
 
-The form of both: https://gradescope-autograders.readthedocs.io/en/latest/specs/. Gradescope's containers have no GPU.
+The form of both: https://gradescope-autograders.readthedocs.io/en/latest/specs/. Gradescope's containers have no GPU:
+there, times give no points, and kernels their points for being right and for their counters.
 """
 
 from __future__ import annotations
@@ -139,16 +140,16 @@ def write_zip(
     assignment are graded with them.  visibility : of the results, one of Gradescope's words.
     """
     from labkit.grading import scheme
-    from labkit.notebook.build import masters
+    from labkit.notebook.build import masters, select
 
     if visibility not in VISIBILITY:
         raise LabkitError(f"Gradescope knows no visibility {visibility!r}; take one of {', '.join(VISIBILITY)}.")
     root, target = Path(root), Path(target)
     labs = None if labs is None else list(labs)
-    chosen = scheme.load(root, labs, points)  # errors show now, not on Gradescope
+    chosen = scheme.load(root, labs, points, timed=False)  # errors show now, not on Gradescope
     if not chosen.items:
         raise LabkitError("No question of these notebooks has points; name others with --labs.")
-    own = {path.parent for path in scheme.select(masters(root), labs)}
+    own = {path.parent for path in select(masters(root), labs)}
     settings = {"labs": labs, "points": points, "visibility": visibility, "scheme": chosen.hash}
     members: dict[str, bytes] = {
         "setup.sh": SETUP.encode(),
@@ -199,7 +200,7 @@ def main(submission: Path, target: Path, root: Path) -> None:
 
     settings = json.loads(Path(root, SETTINGS).read_text(encoding="utf-8"))
     seed = bytes.fromhex(Path(root, SEED).read_text(encoding="ascii"))
-    chosen = scheme.load(root, settings["labs"], settings["points"])
+    chosen = scheme.load(root, settings["labs"], settings["points"], timed=False)
     with tempfile.TemporaryDirectory() as out:
         result = grade_one(submission, out, root=root, scheme=chosen, seed=seed)
     results.write_text(Path(target), json.dumps(document(result, settings["visibility"]), allow_nan=False))

@@ -105,7 +105,7 @@ def load(
     timed : False where no GPU will ever be: times give no points then, and what they would give goes to "correct".
     Raises LabkitError for names that are not there.
     """
-    from labkit.notebook.build import masters
+    from labkit.notebook.build import masters, select
 
     chosen = select(masters(root), labs)
     items = tuple(
@@ -122,17 +122,9 @@ def load(
     return Scheme(tuple(item for item in changed if item.points > 0))
 
 
-def select(masters: list[Path], labs: Iterable[str] | None) -> list[Path]:
-    """The masters of some labs or notebooks; LabkitError for a name that none has."""
-    if labs is None:
-        return masters
-    names = {path: (path.parent.name, f"{path.parent.name}/{path.stem}") for path in masters}
-    labs = [lab.strip("/").removesuffix(".ipynb").removeprefix("labs/") for lab in labs]
-    for lab in labs:
-        if not any(lab in both for both in names.values()):
-            known = sorted({folder for folder, _ in names.values()})
-            raise LabkitError(f"There is no lab or notebook {lab!r}; there are {', '.join(known)}.")
-    return [path for path in masters if set(names[path]) & set(labs)]
+def cell_points(scheme: Scheme) -> dict[str, float]:
+    """Points by the ids of the cells that carry them in notebooks: of a kernel, its check cell's."""
+    return {_names(item)[-1]: item.points for item in scheme.items}
 
 
 def read_points(path: Path) -> dict[str, float]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,22 @@ def masters(root: Path) -> list[Path]:
     if not found:
         raise LabkitError(f"No master notebook in {Path(root, 'solutions')}; only instructors have them.")
     return found
+
+
+def select(masters: list[Path], labs: Iterable[str] | None) -> list[Path]:
+    """The masters of some labs ("02_gemm") or notebooks ("02_gemm/01_naive_to_tiled"), or all where `labs` is None.
+
+    Raises LabkitError for a name that none has.
+    """
+    if labs is None:
+        return masters
+    names = {path: (path.parent.name, f"{path.parent.name}/{path.stem}") for path in masters}
+    labs = [lab.strip("/").removesuffix(".ipynb").removeprefix("labs/") for lab in labs]
+    for lab in labs:
+        if not any(lab in both for both in names.values()):
+            known = sorted({folder for folder, _ in names.values()})
+            raise LabkitError(f"There is no lab or notebook {lab!r}; there are {', '.join(known)}.")
+    return [path for path in masters if set(names[path]) & set(labs)]
 
 
 def target(root: Path, master: Path) -> Path:

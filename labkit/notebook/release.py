@@ -10,13 +10,17 @@ import re
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit.errors import LabkitError
 from labkit.notebook import regions
-from labkit.notebook.build import SUFFIX, answers, kernels, masters, notebook, target, text
+from labkit.notebook.build import SUFFIX, answers, kernels, masters, notebook, select, target, text
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 FILES = (
     ".gitignore",
@@ -49,11 +53,14 @@ class Secret:
     block: str = ""
 
 
-def release(root: Path, dest: Path) -> list[Path]:
+def release(
+    root: Path, dest: Path, labs: Iterable[str] | None = None, points: Mapping[str, float] | None = None
+) -> list[Path]:
     """Write what students receive to the empty or new folder `dest`; return its files.
 
-    Notebooks are built afresh from the masters. Raises LabkitError, and leaves no folder behind,
-    if anything of the solutions is found in it.
+    Notebooks are built afresh from the masters, of some `labs` only if those are named. `points`: those of each cell,
+    by its id, in place of the masters'; a cell that is not named then has none. Raises LabkitError, and leaves no
+    folder behind, if anything of the solutions is found in it.
     """
     root, dest = Path(root).resolve(), Path(dest).resolve()
     if dest.exists() and (not dest.is_dir() or any(dest.iterdir())):
@@ -63,7 +70,7 @@ def release(root: Path, dest: Path) -> list[Path]:
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=dest.parent, prefix=f".{dest.name}.") as scratch:
         made = Path(scratch, "release")
-        _copy(root, made)
+        _copy(root, made, select(masters(root), labs), labs is not None, points)
         found = leaks(root, made)
         if found:
             more = f" And {len(found) - 1} more." if len(found) > 1 else ""
@@ -135,21 +142,38 @@ def secrets(root: Path) -> Iterator[Secret]:
                 yield Secret(_squeeze(value), f"the answer to {key}", answer=True, **about)
 
 
-def _copy(root: Path, made: Path) -> None:
+def _copy(root: Path, made: Path, chosen: list[Path], some: bool, points: Mapping[str, float] | None) -> None:
+    wanted = {master.parent.name for master in chosen}
     for folder in ("labs", "labkit", "docs"):
         for path in sorted(Path(root, folder).rglob("*")):
             name = path.relative_to(root)
             own = folder == "labs" and (path.suffix == ".ipynb" or name.parts[2:3] == ("kernels",))
+            own |= some and folder == "labs" and len(name.parts) > 2 and name.parts[1] not in wanted
             cached = "__pycache__" in name.parts or any(part[0] == "." for part in name.parts)
             if path.is_file() and not path.is_symlink() and not own and not cached:
                 _put(path, made / name)
     for name in FILES:
         if Path(root, name).is_file():
             _put(Path(root, name), made / name)
-    for master in masters(root):
-        book = target(made, master)
-        book.parent.mkdir(parents=True, exist_ok=True)
-        book.write_text(text(notebook(master)), encoding="utf-8")
+    for master in chosen:
+        path, book = target(made, master), notebook(master)
+        if points is not None:
+            _give(book, points)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text(book), encoding="utf-8")
+
+
+def _give(book: NotebookNode, points: Mapping[str, float]) -> None:
+    """Put points into the metadata of a notebook's cells."""
+    for cell in book.cells:
+        nbgrader = cell.metadata.get("nbgrader")
+        if nbgrader is None:
+            continue
+        value = points.get(cell.id, 0)
+        nbgrader.grade = value > 0
+        nbgrader.pop("points", None)
+        if value > 0:
+            nbgrader.points = int(value) if value == int(value) else value
 
 
 def _put(source: Path, dest: Path) -> None:
