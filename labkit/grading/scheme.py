@@ -17,6 +17,7 @@ from typing import Any
 
 from labkit import problems
 from labkit.errors import LabkitError
+from labkit.notebook.build import masters, select
 
 VERSION = 1  # of the rules by which points are given
 SHARES = {"correct": 0.6, "structure": 0.2, "time": 0.2}
@@ -105,8 +106,6 @@ def load(
     timed : False where no GPU will ever be: times give no points then, and what they would give goes to "correct".
     Raises LabkitError for names that are not there.
     """
-    from labkit.notebook.build import masters, select
-
     chosen = select(masters(root), labs)
     items = tuple(
         dataclasses.replace(item, timed=item.timed and timed) for master in chosen for item in _items(master)
