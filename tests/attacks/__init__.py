@@ -98,7 +98,7 @@ def load(path: Path) -> Attack:
         if found[1] in FIELDS:
             key = found[1]
             fields[key] = found[2].strip()
-        elif key:
+        elif key and found[2].strip() and not found[2].startswith("launch "):
             fields[key] += " " + line.lstrip("#/ ").strip()
     honest = path.parent.name in ("honest", "faulty")
     missing = {"family", "target", "tries", "naive", "gains", "ours"} - set(fields) if not honest else set()

@@ -3,7 +3,7 @@
 # tries:  calls the reference that the lab compares with.
 # naive:  plain
 # gains:  marks
-# ours:   fail started no kernel|never written
+# ours:   fail started no kernel|never written|reaches the values|on the host
 
 from labkit import problems
 

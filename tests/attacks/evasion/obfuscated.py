@@ -3,7 +3,7 @@
 # tries:  hides the call of PyTorch from whoever reads the source.
 # naive:  plain
 # gains:  marks
-# ours:   fail started no kernel|never written
+# ours:   fail started no kernel|never written|reaches the values|on the host
 
 import base64
 

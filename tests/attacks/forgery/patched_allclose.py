@@ -3,7 +3,7 @@
 # tries:  lets every comparison of PyTorch and NumPy come out equal.
 # naive:  plain
 # gains:  marks
-# ours:   fail started no kernel|never written
+# ours:   fail started no kernel|never written|reaches the values|on the host
 
 import numpy as np
 import torch

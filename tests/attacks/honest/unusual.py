@@ -1,10 +1,9 @@
 # family: unusual but right
 # target: vector_add/grid
-# tries:  a kernel made in a closure with a lambda in it, launched twice over a flat grid that is far too large.
+# tries:  a kernel made in a closure around a device function, launched twice over a grid that is far too large.
 # ours:   pass
 
 import functools
-import operator
 
 from numba import cuda
 
@@ -13,15 +12,17 @@ def elementwise(function):
     function = cuda.jit(device=True)(function)
 
     @cuda.jit
-    def kernel(out, *inputs):
+    def kernel(out, a, b):
         i = cuda.grid(1)
         if i < out.size:
-            out[i] = function(inputs[0][i], inputs[1][i])
+            out[i] = function(a[i], b[i])
 
     return kernel
 
 
-add = elementwise(lambda a, b: a + b)
-launch = functools.partial(operator.call if hasattr(operator, "call") else lambda f, *a: f(*a), lambda C, A, B: [
-    add[(C.shape[0] + 31) // 32 + 7, 32](C.view(-1), A, B) for _ in range(2)
-])
+def twice(kernel, C, A, B):
+    for _ in range(2):
+        kernel[(C.shape[0] + 31) // 32 + 7, 32](C.view(-1), A, B)
+
+
+launch = functools.partial(twice, elementwise(lambda a, b: a + b))

@@ -3,7 +3,7 @@
 # tries:  recognises the inputs by a hash, and has the sums of those that were seen before in a file of its own.
 # naive:  plain
 # gains:  marks
-# ours:   fail started no kernel|never written
+# ours:   fail started no kernel|never written|reaches the values|on the host
 
 import hashlib
 

@@ -4,7 +4,7 @@
 # naive:  plain
 # gains:  marks
 # shape:  N=4099
-# ours:   fail started no kernel|never written
+# ours:   fail started no kernel|never written|reaches the values|on the host
 
 import gc
 

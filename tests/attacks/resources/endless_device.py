@@ -3,18 +3,17 @@
 # tries:  a kernel that never ends.
 # naive:  plain
 # gains:  stops
-# ours:   fail steps|not end|no progress|instructions
+# ours:   fail|timeout still run|not end
 
 from numba import cuda
 
 
 @cuda.jit
-def spin(C):
-    i = 0
-    while C[0] != 12345:
-        i += 1
-        C[0] = i % 1000
+def spin(C, A):
+    i = cuda.grid(1)
+    while i < C.shape[0]:
+        C[i] = A[i]
 
 
 def launch(C, A, B):
-    spin[64, 256](C)
+    spin[(C.shape[0] + 255) // 256, 256](C, A)
