@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import os
 import re
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,23 @@ def register(shell: InteractiveShell) -> None:
     """Give a shell `%%kernel`, and show LabkitErrors without traceback. Twice does no harm."""
     shell.register_magic_function(kernel, "cell", "kernel")
     shell.set_custom_exc((LabkitError,), _show_error)
+    if os.environ.get("NBGRADER_EXECUTION"):
+        _fail_for_nbgrader(shell)
+
+
+def _fail_for_nbgrader(shell: InteractiveShell) -> None:
+    """While nbgrader runs a notebook, a failed check says so on stderr, too.
+
+    To nbgrader a cell fails by an exception or by stderr; the result of a check is neither.
+    """
+    from labkit.check import CheckResult
+
+    def text(result: CheckResult, printer: Any, cycle: bool) -> None:
+        if not result.passed:
+            print(result, file=sys.stderr)
+        printer.text(repr(result))
+
+    shell.display_formatter.formatters["text/plain"].for_type(CheckResult, text)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
