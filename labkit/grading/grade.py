@@ -16,6 +16,7 @@ import platform
 import random
 import re
 import stat
+import statistics
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 HIDDEN_SHAPES = 3  # per kernel, beside the problem's own
 RECORD_S = 120.0  # wall clock of one kernel's host code, all shapes
 ENGINE_S = 300.0  # wall clock of one kernel on the emulator, all shapes
+TIME_S = 300.0  # wall clock of one kernel on a GPU, all samples
 LONGEST_EXPLANATION = 20_000
 LONGEST_SOURCE = 100_000  # characters of a kernel that its result keeps, for reports
 SEED_FILE = ".seed"
@@ -172,6 +174,35 @@ class Grader:
         results.write(self.out, result)
         return result
 
+    def fill(self, source: Source) -> dict[str, Any]:
+        """The result of a graded submission with its times filled in, and nothing else changed; written as well."""
+        result = results.read(results.path(self.out, source.id))
+        submission = submissions.read(source)
+        items = {item.id: item for item in self.scheme.items}
+        with Runner(self.level, self.gpu) as runner:
+            for found in result["items"]:
+                if found["id"] not in unfinished(result):
+                    continue
+                item = items[found["id"]]
+                parts = {part["name"]: part for part in found["parts"]}
+                trial = self._trial(item, submission, parts["correct"]["details"])
+                if trial is not None:
+                    part = timed(runner, trial, self.references.trial(item, trial.language), self.seed, parts["time"])
+                    found["parts"][found["parts"].index(parts["time"])] = part
+                    found.update(results.item(item.id, found["kind"], found["parts"], found["counters"]))
+        result.update(results.totals(result["items"]))
+        results.write(self.out, result)
+        return result
+
+    def _trial(self, item: Item, submission: Submission, details: dict[str, Any]) -> Trial | None:
+        """The kernel that was found correct; None where the submission has changed since."""
+        for spec in item.cells:
+            for cell in candidates(item, spec, submission)[0]:
+                source = source_of(cell, spec.language)
+                if hashlib.sha256(source.encode()).hexdigest() == details.get("source"):
+                    return Trial(item.problem, item.rung, spec.language, source)
+        return None
+
     def failed(self, source: Source, reason: str) -> dict[str, Any]:
         """The result, written, of a submission that is not graded for a reason that is not its own fault alone."""
         result = {
@@ -245,6 +276,12 @@ def _magic(source: str) -> tuple[str, str, str] | None:
 
 def _mentions(cell: Cell, key: str) -> bool:
     return "answer" in cell.source and (f'"{key}"' in cell.source or f"'{key}'" in cell.source)
+
+
+def source_of(cell: Cell, language: str) -> str:
+    """The kernel file that a cell stands for, with the cell's line numbers."""
+    comment = "// " if language == "cuda" else "# "
+    return _KERNEL.sub(lambda m: comment + m[0].lstrip(), cell.source, count=1)
 
 
 def _plain_source(source: str) -> str:
@@ -352,8 +389,7 @@ class Grading:
         return results.item(item.id, "explain", [part])
 
     def _kernel(self, item: Item, cell: Cell, spec: schemes.Cell) -> dict:
-        comment = "// " if spec.language == "cuda" else "# "
-        source = _KERNEL.sub(lambda m: comment + m[0].lstrip(), cell.source, count=1)
+        source = source_of(cell, spec.language)
         self.review += [
             {"what": what, "where": item.id, "line": line} for what, line in findings(source, spec.language)
         ]
@@ -471,9 +507,10 @@ class Verdict:
 class Runner:
     """The sandboxes of one submission: one that records, one that runs. A context manager."""
 
-    def __init__(self, level: str) -> None:
+    def __init__(self, level: str, gpu: int | None = None) -> None:
         self.worker = sandbox.Box("labkit.grading.worker", level)
         self.engine = sandbox.Box("labkit.grading.engine", level)
+        self.timer = sandbox.Box("labkit.grading.timer", level, gpu=gpu)
 
     def __enter__(self) -> Runner:
         return self
@@ -481,6 +518,7 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self.worker.kill()
         self.engine.kill()
+        self.timer.kill()
 
     def record(self, trial: Trial, shapes: list[dict[str, Any]]) -> list[bytes | tuple[str, int | None]]:
         """For each shape a recording, or what went wrong and at which line."""
@@ -681,6 +719,63 @@ def _wrong(case: _Case, after: list[bytes], launches: int) -> str | None:
     return next(compare(problem, case.inputs, outputs, options, lambda kind, message, **_: message), None)
 
 
+# --- time ------------------------------------------------------------------------------------------------
+
+
+def timed(runner: Runner, trial: Trial, reference: Trial, seed: bytes, part: dict[str, Any]) -> dict[str, Any]:
+    """The part "time" of a kernel, measured on a GPU in turn with the reference; still pending where that fails."""
+    problem = _problem(trial)
+    step = problem.step(trial.rung)
+    shape = problem.dims_of(step.bench_shape or problem.bench_shape)
+    number = int.from_bytes(hmac.digest(seed, f"time {trial.problem}/{trial.rung}".encode(), "sha256")[:7], "big")
+    job = {"problem": trial.problem, "rung": trial.rung, "shape": shape, "seed": number}
+    try:
+        (theirs,) = runner.record(reference, [shape])
+        runner.worker.kill()  # what has seen a solution must not meet a submission
+        (yours,) = runner.record(trial, [shape])
+        for found in (theirs, yours):
+            if isinstance(found, tuple):
+                return results.part("time", part["possible"], "fail", found[0])
+        answer, _ = runner.timer.call({**job, "floor_ms": _floor(problem, shape)}, [yours, theirs], seconds=TIME_S)
+        if "fault" in answer:
+            return results.part("time", part["possible"], "fail", plain(str(answer["fault"])))
+        samples = [[float(ms) for ms in answer[name]] for name in ("yours_ms", "reference_ms")]
+        if not all(len(s) and all(math.isfinite(ms) and ms > 0 for ms in s) for s in samples):
+            raise sandbox.Died("it answered nonsense")
+    except sandbox.Timeout:
+        return results.part("time", part["possible"], "timeout", f"It did not end within {TIME_S:.0f} s on the GPU.")
+    except (sandbox.Died, KeyError, TypeError, ValueError) as error:
+        return {**part, "message": plain(f"It could not be timed ({error}); this still waits for a GPU.")}
+    device = plain(str(answer.get("device", "")), 100)
+    return banded(part["possible"], *samples, shape=shape, device=device)
+
+
+def banded(possible: float, yours: list[float], reference: list[float], **details: Any) -> dict[str, Any]:
+    """The part "time" for samples in ms: a share of its points by speed relative to the reference."""
+    mine, theirs = statistics.median(yours), statistics.median(reference)
+    ratio = theirs / mine
+    share = next((share for least, share in schemes.BANDS if ratio >= least), 0.0)
+    message = f"{mine:.4g} ms, and the reference {theirs:.4g} ms in turn with it: {ratio:.0%} of its speed."
+    state = "pass" if share == 1.0 else "fail"
+    numbers = {"median_ms": mine, "reference_ms": theirs, "ratio": ratio}
+    return results.part("time", possible, state, message, points=share * possible, **numbers, **details)
+
+
+def _floor(problem: Problem, shape: dict[str, Any]) -> float:
+    """The least time at `shape` by this GPU's measured ceilings, in ms; 0 where they were not measured."""
+    import torch
+
+    from labkit import recorded
+    from labkit.models.bound import least
+
+    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    ceilings = recorded.ceilings(machine) if machine else {}
+    if not ceilings:
+        return 0.0
+    flops, size = problem.flops(shape), problem.bytes(shape)
+    return least(flops, size, ceilings, machine, problem.math, read_only=problem.read_only(shape)).ms
+
+
 # --- the instructor's own kernels ------------------------------------------------------------------------
 
 
@@ -720,18 +815,25 @@ class References:
             self._known[key] = {name: (here[name], there[name]) for name in item.gates}
         return self._known[key]
 
-    def _rungs(self, item: Item, language: str) -> Iterator[Any]:
-        from labkit.ladder import Rung
+    def trial(self, item: Item, language: str) -> Trial:
+        """The solution of an item's rung."""
+        return Trial(item.problem, item.rung, language, self._rung(item.problem, item.rung, language).source)
 
+    def _rungs(self, item: Item, language: str) -> Iterator[Any]:
         problem = problems.get(item.problem)
         names = [step.name for step in problem.ladder if language in step.languages]
         at = names.index(item.rung)
         if at == 0:
             raise LabkitError(f"{item.problem}/{item.rung} has gates and no rung below it to judge them by.")
         for name in (item.rung, names[at - 1]):
-            kernels = self.grader.root / "solutions" / problem.lab / "kernels" / (problem.kernels or problem.name)
-            suffix = ".cu" if language == "cuda" else ".py"
-            yield Rung(problem, problem.step(name), language, "solutions", kernels / (name + suffix))
+            yield self._rung(item.problem, name, language)
+
+    def _rung(self, problem: str, rung: str, language: str) -> Any:
+        from labkit.ladder import SUFFIX, Rung
+
+        found = problems.get(problem)
+        kernels = self.grader.root / "solutions" / found.lab / "kernels" / (found.kernels or found.name)
+        return Rung(found, found.step(rung), language, "solutions", kernels / (rung + SUFFIX[language]))
 
     def _counts(self, rung: Any, gates: tuple[str, ...]) -> dict[str, float]:
         import json
