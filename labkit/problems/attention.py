@@ -231,8 +231,8 @@ problem = Problem(
             "For each key: 64 * 4 * 128 operations, for 2 * 128 numbers.",
         ),
         "flash/correction": Question(
-            "A row's largest score so far is 2, its sum of exponentials 3. A tile brings the scores 5 and 1. By what is "
-            "O multiplied before the tile's share is added?",
+            "A row's largest score so far is 2, its sum of exponentials 3. A tile brings the scores 5 and 1. By what "
+            "is O multiplied before the tile's share is added?",
             lambda: math.exp(2 - 5),
             "",
             "The sums so far are relative to exp(2), from now on to exp(5).",

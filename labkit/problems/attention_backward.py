@@ -1,11 +1,12 @@
 """attention_backward: the gradients dQ, dK, dV of attention from dO, with no tensor of N x NK numbers, in float32.
 
-Shapes and options are those of attention. O and L are what its forward pass left: the weights are computed again from Q,
-K and L, as exp(scale q k - L). With D_i = sum of dO_i O_i and dP = dO V^T,
+Shapes and options are those of attention. O and L are what its forward pass left: the weights are computed again from
+Q, K and L, as exp(scale q k - L). With D_i = sum of dO_i O_i and dP = dO V^T,
 
     dV = P^T dO,   dS = P (dP - D),   dQ = scale dS K,   dK = scale dS^T Q,
 
-where dK and dV of a key head are summed over its query heads (Dao, FlashAttention-2, section 3.1.2). Q, K and V are finite.
+where dK and dV of a key head are summed over its query heads (Dao, FlashAttention-2, section 3.1.2). Q, K and V are
+finite.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def magnitude(Q, K, V, O, L, dO, scale=0.0, causal=0, weight=1.0, of_scores=1.0)
     """What rounding errors are relative to.
 
     A weight has the relative error of its score and of L, e = scale sum |q| |k| + |L|, and its own; dP that of sum
-    |dO| |V|, D that of sum |dO| |O|, to which O's rounding adds as much. So dS = p (dP - D) has p times (|dP - D| (e + 1)
-    + sum |dO| |V| + 2 sum |dO| |O|), and what is summed from p and dS inherits it. weight : what an own rounding, or O's,
-    counts; of_scores : what an error of the sums counts.
+    |dO| |V|, D that of sum |dO| |O|, to which O's rounding adds as much. So dS = p (dP - D) has p times
+    (|dP - D| (e + 1) + sum |dO| |V| + 2 sum |dO| |O|), and what is summed from p and dS inherits it. weight : what an
+    own rounding, or O's, counts; of_scores : what an error of the sums counts.
     """
     factor = scale or 1 / math.sqrt(Q.shape[-1])
     dQ, dK, dV = Q.new_empty(Q.shape), K.new_zeros(K.shape), V.new_zeros(V.shape)

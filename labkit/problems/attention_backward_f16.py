@@ -40,15 +40,15 @@ problem = replace(
     bench_shape=shape(B=4, H=16, N=8192, D=128),
     questions={
         "mma/atomic_bytes": Question(
-            "Blocks of 128 keys each add their share of dQ, in float32, for every tile of 64 queries. How many bytes of "
-            "additions are that for one head at N = 8192, D = 128?",
+            "Blocks of 128 keys each add their share of dQ, in float32, for every tile of 64 queries. How many bytes "
+            "of additions are that for one head at N = 8192, D = 128?",
             lambda: 8192 // 128 * 8192 * 128 * 4,
             "bytes",
             "64 blocks, each of which adds to all of dQ.",
         ),
         "mma/registers": Question(
-            "A block of 8 warps keeps dK and dV of 128 keys in registers, in float32, at D = 128. How many registers of "
-            "each thread does that take?",
+            "A block of 8 warps keeps dK and dV of 128 keys in registers, in float32, at D = 128. How many registers "
+            "of each thread does that take?",
             lambda: 2 * 128 * 128 / (8 * 32),
             "registers",
             "Two tiles of 128 x 128 numbers over 256 threads. That leaves 127 for all else.",

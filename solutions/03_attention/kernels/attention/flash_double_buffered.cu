@@ -1,8 +1,8 @@
 // attention/flash_double_buffered: O = softmax(scale Q K^T) V and L in float32, copies beside the arithmetic.
 //
-// Against flash: nobody waits for global memory. Two buffers take turns, K's and V's: while the scores are computed from
-// K, cp.async carries V into its buffer, and while O is computed from V, the next K comes. The copies pass no register,
-// and take no more shared memory than before.
+// Against flash: nobody waits for global memory. Two buffers take turns, K's and V's: while the scores are computed
+// from K, cp.async carries V into its buffer, and while O is computed from V, the next K comes. The copies pass no
+// register, and take no more shared memory than before.
 // Watch: stalls at the barrier and on global loads; instructions.
 //
 // launch attention_flash_double_buffered<<<((N + BM - 1) / BM * (B * H)), (THREADS), 4 * (BM * (D + 4) +
@@ -130,8 +130,8 @@ __device__ void attend(float *O, float *L, const float *Q, const float *K, const
 
 // Q, K, V and O begin on 16 bytes.
 extern "C" __global__ void __launch_bounds__(THREADS, 3)
-attention_flash_double_buffered(float *O, float *L, const float *Q, const float *K, const float *V, int group, int N, int NK, int D,
-                float scale, int causal)
+attention_flash_double_buffered(float *O, float *L, const float *Q, const float *K, const float *V, int group, int N,
+                                int NK, int D, float scale, int causal)
 {
     if (D == 32)
         attend<32>(O, L, Q, K, V, group, N, NK, scale, causal);

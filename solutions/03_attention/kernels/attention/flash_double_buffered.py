@@ -1,8 +1,8 @@
 """attention/flash_double_buffered: O = softmax(scale Q K^T) V and L in float32, copies beside the arithmetic.
 
 Against flash: nobody waits for global memory. Two buffers take turns, K's and V's: while the scores are computed from
-K, cp_async carries V into its buffer, and while O is computed from V, the next K comes. The copies pass no register, and
-take no more shared memory than before.
+K, cp_async carries V into its buffer, and while O is computed from V, the next K comes. The copies pass no register,
+and take no more shared memory than before.
 Watch: stalls at the barrier and on global loads; instructions.
 """
 

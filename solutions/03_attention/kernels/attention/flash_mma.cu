@@ -1,15 +1,15 @@
 // attention/flash_mma: O = softmax(scale Q K^T) V, float16 (or bfloat16, -DBF16), and L in float32, on tensor cores.
 //
-// Against flash_double_buffered: both products move to the tensor cores, and weights never leave their registers. What a
-// lane holds of the scores after Q K^T, rounded to 16 bits in pairs, is what it has to hold of P to multiply by V. A warp
-// has 32 queries, so that each fragment of K and V serves two multiplications; it reads Q again for each tile, since
-// scores and O take most of the registers. cp.async fills two stages of K and V, one ahead. scale * log2(e) goes into one
-// multiply-add before exp2, and sums are corrected only when a row's maximum has grown 256-fold: until then they are
-// relative to an older one, by which all is divided in the end.
+// Against flash_double_buffered: both products move to the tensor cores, and weights never leave their registers. What
+// a lane holds of the scores after Q K^T, rounded to 16 bits in pairs, is what it has to hold of P to multiply by V. A
+// warp has 32 queries, so that each fragment of K and V serves two multiplications; it reads Q again for each tile,
+// since scores and O take most of the registers. cp.async fills two stages of K and V, one ahead. scale * log2(e) goes
+// into one multiply-add before exp2, and sums are corrected only when a row's maximum has grown 256-fold: until then
+// they are relative to an older one, by which all is divided in the end.
 // Watch: tensor operations; shared wavefronts per tensor operation; stalls on exp2 (MUFU) between the products.
 //
-// launch attention_flash_mma<<<((N + BM - 1) / BM * (B * H)), (THREADS), 2 * D * (BM + 2 * STAGES * BN)>>>(O, L, Q, K, V,
-//     H / HK, N, NK, D, scale, causal)
+// launch attention_flash_mma<<<((N + BM - 1) / BM * (B * H)), (THREADS), 2 * D * (BM + 2 * STAGES * BN)>>>(O, L, Q, K,
+//     V, H / HK, N, NK, D, scale, causal)
 
 #ifdef BF16
 #include <cuda_bf16.h>

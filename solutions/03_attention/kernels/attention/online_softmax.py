@@ -1,8 +1,8 @@
 """attention/online_softmax: O = softmax(scale Q K^T) V and L in float32, one kernel, a warp per query.
 
-Against tiled: no score is stored. A warp walks over the keys once and keeps three things of its query: the largest score
-so far, the sum of exponentials relative to it, and their weighted sum of V. A larger score corrects both sums. Each lane
-has every 32nd number of the head dimension. With causal, the walk ends at the query.
+Against tiled: no score is stored. A warp walks over the keys once and keeps three things of its query: the largest
+score so far, the sum of exponentials relative to it, and their weighted sum of V. A larger score corrects both sums.
+Each lane has every 32nd number of the head dimension. With causal, the walk ends at the query.
 Watch: store sectors fall to those of O; the peak of memory no longer grows with N * NK. K and V are read per query.
 """
 

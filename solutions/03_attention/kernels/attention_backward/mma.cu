@@ -1,12 +1,12 @@
 // attention_backward/mma: dQ, dK, dV of attention, float16 (or bfloat16, -DBF16), on tensor cores.
 //
-// Against recompute: five products in place of seven, all on the tensor cores. A block owns 128 keys, a warp 16 of them,
-// and walks over tiles of 64 queries. It computes the scores turned round, keys down and queries across: so what a lane
-// holds of P and dS, rounded to 16 bits, is what it has to hold to multiply by dO and Q, and dV and dK stay in registers
-// from the first query to the last. Only dQ needs sums over all keys: dS goes through shared memory, and each block adds
-// its share of dQ to a tensor in float32 by atomics, in the order in which lanes hold it, so that 32 lanes add to 128
-// bytes in a row. The next queries are on their way by cp.async. Sums of dQ depend on the order of blocks in their
-// last bits.
+// Against recompute: five products in place of seven, all on the tensor cores. A block owns 128 keys, a warp 16 of
+// them, and walks over tiles of 64 queries. It computes the scores turned round, keys down and queries across: so what
+// a lane holds of P and dS, rounded to 16 bits, is what it has to hold to multiply by dO and Q, and dV and dK stay in
+// registers from the first query to the last. Only dQ needs sums over all keys: dS goes through shared memory, and each
+// block adds its share of dQ to a tensor in float32 by atomics, in the order in which lanes hold it, so that 32 lanes
+// add to 128 bytes in a row. The next queries are on their way by cp.async. Sums of dQ depend on the order of blocks in
+// their last bits.
 // Watch: tensor operations; shared wavefronts per tensor operation; atomic sectors.
 //
 // workspace R float32 (B, H, (N + BM - 1) / BM * BM, 2)
@@ -182,10 +182,11 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
             copy(at + STAGE / 2 + ROWS * j * D * 2, dO + from + ROWS * j * D, inside);
         }
         if (threadIdx.x < BM / 2)
-            copy(tR + s * BM * 8 + threadIdx.x * 16, R + ((size_t)h_next * blocks + next) * BM * 2 + threadIdx.x * 4, true);
+            copy(tR + s * BM * 8 + threadIdx.x * 16, R + (((size_t)h_next * blocks + next) * BM + threadIdx.x * 2) * 2,
+                 true);
     };
-    // Where this lane's rows lie. As left factors K and V are read as they stand; as right factors Q and dO are too where
-    // their rows are columns to the multiplication, and turned round where they are rows.
+    // Where this lane's rows lie. As left factors K and V are read as they stand; as right factors Q and dO are too
+    // where their rows are columns to the multiplication, and turned round where they are rows.
     unsigned lane_k = base + 2 * place<D>(warp * 16 + lane % 16, lane / 16 * 8);
     unsigned lane_across = 2 * place<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
     unsigned lane_down = 2 * place<D>(lane % 16, lane / 16 * 8);
@@ -245,11 +246,13 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
                          : "r"(tR + now * BM * 8 + j * 64 + lane % 4 * 16) : "memory");
             #pragma unroll
             for (int half = 0; half < 2; ++half) {
-                float x = exp2_fast(s[j][2 * half] * scale2 - rows.x), y = exp2_fast(s[j][2 * half + 1] * scale2 - rows.z);
+                float x = exp2_fast(s[j][2 * half] * scale2 - rows.x);
+                float y = exp2_fast(s[j][2 * half + 1] * scale2 - rows.z);
                 p[j / 2][j % 2 * 2 + half] = pack(x, y);
                 unsigned both = pack(x * (dp[j][2 * half] - rows.y), y * (dp[j][2 * half + 1] - rows.w));
                 ds[j / 2][j % 2 * 2 + half] = both;
-                asm volatile("st.shared.u32 [%0], %1;" :: "r"((put ^ 16 * j) + 8 * half * BM * 2), "r"(both) : "memory");
+                asm volatile("st.shared.u32 [%0], %1;"
+                             :: "r"((put ^ 16 * j) + 8 * half * BM * 2), "r"(both) : "memory");
             }
         }
         #pragma unroll
@@ -310,8 +313,8 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
 
 // All tensors begin on 16 bytes.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-attention_backward_mma(float *S, T *dK, T *dV, const T *Q, const T *K, const T *V, const T *dO, const float *R, int group,
-                       int N, int NK, int D, float scale, int causal)
+attention_backward_mma(float *S, T *dK, T *dV, const T *Q, const T *K, const T *V, const T *dO, const float *R,
+                       int group, int N, int NK, int D, float scale, int causal)
 {
     scale = scale == 0.0f ? 1.0f / sqrtf(D) : scale;
     if (D == 32)

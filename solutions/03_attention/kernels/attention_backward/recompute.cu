@@ -157,7 +157,8 @@ __device__ void queries(float *dQ, const float *Q, const float *K, const float *
         load_tile<D>(tK, K + of_keys, col0, NK);
         load_tile<D>(tV, V + of_keys, col0, NK);
         __syncthreads();  // the tiles of K and V are there
-        weights<D>(tP, tS, tQ, tdO, tK, tV, L + (size_t)head * N, R + (size_t)head * N, row0, col0, N, NK, scale, causal);
+        weights<D>(tP, tS, tQ, tdO, tK, tV, L + (size_t)head * N, R + (size_t)head * N, row0, col0, N, NK, scale,
+                   causal);
         __syncthreads();  // dS is there
         // BEGIN SOLUTION
         #pragma unroll 4

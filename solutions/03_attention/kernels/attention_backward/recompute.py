@@ -2,9 +2,9 @@
 
 Against keeping the weights of the forward pass: they are computed again from Q, K and L, tile by tile, and no tensor of
 N x NK numbers exists. A block that owns keys walks over the queries and sums dK and dV in registers; another kernel,
-whose blocks own queries, walks over the keys for dQ. So nobody adds to what another block adds to, and the result is the
-same each time; the price is that scores and dP are computed twice, seven products in place of five. Tiles are 16 x 16,
-for numba cannot ask for more than 48 KiB of shared memory.
+whose blocks own queries, walks over the keys for dQ. So nobody adds to what another block adds to, and the result is
+the same each time; the price is that scores and dP are computed twice, seven products in place of five. Tiles are 16 x
+16, for numba cannot ask for more than 48 KiB of shared memory.
 Watch: peak of memory; FFMA against the forward pass.
 """
 
@@ -57,7 +57,7 @@ def kernels_for(D):
 
     @cuda.jit(device=True)
     def weights(tP, tS, tQ, tdO, tK, tV, L, R, first, row0, col0, N, NK, scale, causal):
-        """P and dS (with the scale) of the tile at row0, col0 into shared memory; 0 where a query does not see a key."""
+        """P and dS (with the scale) of the tile at row0, col0 into shared memory; 0 where a query sees no key."""
         y, x = cuda.threadIdx.x // 8 * 2, cuda.threadIdx.x % 8  # queries y and y + 1, keys x and x + 8
         s = cuda.local.array((2, 2), float32)
         dp = cuda.local.array((2, 2), float32)

@@ -1,0 +1,102 @@
+"""Wrong kernels of attention."""
+
+from wrong import Wrong
+
+WRONG = [
+    Wrong(
+        "scale forgotten",
+        "naive",
+        ("    s *= scale\n", "    s *= 1\n"),
+        ("    s *= scale == 0.0f ? 1.0f / sqrtf(D) : scale;\n", ""),
+        "value",
+        r"[OL]\[0, 0, \d+(, \d+)?\] got .* want ",
+    ),
+    Wrong(
+        "the diagonal left out",
+        "naive",
+        ("causal and j > i", "causal and j >= i"),
+        ("causal && j > i", "causal && j >= i"),
+        "value",
+        r"causal=1: O\[0, 0, 0, 0\] got 0 want ",
+    ),
+    Wrong(
+        "row of -inf divided by its sum",
+        "naive",
+        (" / l if l > 0 else float32(0)  #", " / l  #"),
+        ("l > 0.0f ? expf(s[j] - m) / l : 0.0f", "expf(s[j] - m) / l"),
+        "value",
+        r"B=2 H=2 .*: O\[1, 1, 0, 0\] got nan want 0",
+    ),
+    Wrong(
+        "maximum not subtracted",
+        "naive",
+        (
+            ("l += math.exp(S[head, i, j] - m)", "l += math.exp(S[head, i, j])"),
+            ("math.exp(S[head, i, j] - m) / l", "math.exp(S[head, i, j]) / l"),
+            ("m + math.log(l)", "math.log(l)"),
+        ),
+        (
+            ("l += expf(s[j] - m)", "l += expf(s[j])"),
+            ("expf(s[j] - m) / l", "expf(s[j]) / l"),
+            ("m + logf(l)", "logf(l)"),
+        ),
+        "value",
+        r"got (nan|inf)",
+    ),
+    Wrong(
+        "key head of another group",
+        "tiled",
+        ("V[head // group, j0 + y, d]", "V[0 * group, j0 + y, d]"),
+        ("V += (size_t)(head / group) * NK * D;", "V += (size_t)(head / group / 2) * NK * D;"),
+        "value",
+        r"H=\d .*: O\[\d, [123], 0, 0\] got",
+    ),
+    Wrong(
+        "missing barrier between tiles",
+        "tiled",
+        ("        cuda.syncthreads()  # nobody reads P", "        # nobody reads P"),
+        ("        __syncthreads();  // nobody reads P", "        // nobody reads P"),
+        "race",
+        r"barrier|syncthreads",
+    ),
+    Wrong(
+        "sum not corrected",
+        "online_softmax",
+        ("l = l * correction + p", "l = l + p"),
+        ("l = l * correction + p", "l = l + p"),
+        "value",
+        r"O\[0, 0, \d+, \d+\] got",
+    ),
+    Wrong(
+        "O not corrected",
+        "flash",
+        ("                        o[i, c, e] *= correction", "                        o[i, c, e] *= float32(1)"),
+        ("                    o[i][c][e] *= correction;", "                    o[i][c][e] *= 1.0f;"),
+        "value",
+        r"O\[0, 0, \d+, \d+\] got",
+    ),
+    Wrong(
+        "keys past the end counted",
+        "flash",
+        ("seen = col < NK and (not causal or col <= row0 + y + i)", "seen = not causal or col <= row0 + y + i"),
+        ("col >= NK || causal && col > row0 + y + i", "causal && col > row0 + y + i"),
+        "value",
+        r"[OL]\[0, 0, 0(, 0)?\] got",
+    ),
+    Wrong(
+        "weights read before they are there",
+        "flash",
+        ("            cuda.syncwarp()  # a warp", "            # a warp"),
+        ("        __syncwarp();  // a warp", "        // a warp"),
+        "race",
+        r"sync",
+    ),
+    Wrong(
+        "V not waited for",
+        "flash_double_buffered",
+        ("            arrive()  # V is there", "            cuda.syncthreads()  # V is there"),
+        ("        arrive();  // V is there", "        __syncthreads();  // V is there"),
+        "race|uninitialized",
+        r"cp\.async|wait|written",
+    ),
+]

@@ -1,0 +1,38 @@
+"""Wrong kernels of attention_backward_f16."""
+
+from wrong import Wrong
+
+WRONG = [
+    Wrong(
+        "dS read before it is there",
+        "mma",
+        None,
+        ("        __syncthreads();  // dS of", "        // dS of"),
+        "race",
+        r"barrier|syncthreads",
+    ),
+    Wrong(
+        "stored and not added",
+        "mma",
+        None,
+        ("atomicAdd(sums + ((i * W::MN + j) * 4 + e) * 32, q[i][j][e]);", "sums[((i * W::MN + j) * 4 + e) * 32] = q[i][j][e];"),
+        "value|race",
+        r"dQ\[|race|block",
+    ),
+    Wrong(
+        "dS not turned round",
+        "mma",
+        None,
+        ("                ldmatrix_transposed(a[i]", "                ldmatrix(a[i]"),
+        "value",
+        r"dQ\[0, 0, 0, 0\] got",
+    ),
+    Wrong(
+        "queries past the end counted",
+        "mma",
+        None,
+        ("inside ? L[row] * LOG2_E : INF", "inside ? L[row] * LOG2_E : 0.0f"),
+        "value",
+        r"d[VK]\[0, 0, 0, 0\] got",
+    ),
+]
