@@ -115,15 +115,35 @@ problem = Problem(
             "passes",
             "The 8 rows begin in banks 0, 20, 8, 28, 16, 4, 24, 12: all 32 banks once.",
         ),
+        "mma_sync/lane_of_c": Question(
+            "m16n8k16: which lane holds the sum in row 9, column 5?",
+            lambda: 4 * (9 % 8) + 5 // 2,
+            "",
+            "Row 9 is row 1 of the lower half: g = 1; column 5 is in pair q = 2; the lane is 4 * g + q.",
+        ),
+        "mma_sync/swizzled_piece": Question(
+            "A row of mma_sync's tile of A has 4 pieces of 16 bytes, and piece p of row r is stored in place "
+            "p ^ (r // 2 % 4). In which place does piece 1 of row 6 lie?",
+            lambda: 1 ^ (6 // 2 % 4),
+            "",
+            "6 // 2 % 4 = 3, and 1 ^ 3 = 2.",
+        ),
         "mma_sync/reads_per_multiply_add": Question(
             "A warp of mma_sync owns 64 x 32 of C. How many elements does it read from shared memory per multiply-add?",
             lambda: _fragment_reads(64, 32),
             "elements per multiply-add",
             "For each k: 64 of A and 32 of B, for 64 * 32 multiply-adds.",
         ),
+        "mma_async/stages": Question(
+            "A stage of mma_async in numba is a tile of A, 128 x 32, and one of B, 32 x 128, in float16. How many "
+            "stages fit into the 48 KiB that a block may have without asking for more?",
+            lambda: 48 * 1024 // ((128 * 32 + 32 * 128) * 2),
+            "stages",
+            "A stage takes 16 KiB.",
+        ),
         "mma_async/multiplications_per_ldmatrix": Question(
-            "A warp of mma_async owns 64 x 64 of C. For 16 steps of k it needs 64 x 16 of A and 16 x 64 of B; one "
-            "ldmatrix brings 16 x 16. How many m16n8k16 does it do per ldmatrix?",
+            "In CUDA C++, a warp of mma_async owns 64 x 64 of C. For 16 steps of k it needs 64 x 16 of A and 16 x 64 "
+            "of B; one ldmatrix brings 16 x 16. How many m16n8k16 does it do per ldmatrix?",
             lambda: (64 * 64 * 16 / _MMA) / (64 / 16 + 64 / 16),
             "instructions per ldmatrix",
             "32 multiplications, 4 + 4 loads.",
@@ -146,7 +166,14 @@ problem = Problem(
             "The same 128 tiles, as 8 rows of 16 tiles?",
             lambda: (8 * 128 + 16 * 256) * 4096 * 2,
             "bytes",
-            "8 rows of 128 and 16 columns of 256: a square of elements has the shortest edge.",
+            "8 rows of 128 and 16 columns of 256: nearer to a square, whose edges are the shortest for its area.",
+        ),
+        "precision/exact_integers": Question(
+            "float16 keeps 11 significant bits and counts every whole number up to 2048. bfloat16 keeps 8. Up to which "
+            "number is every whole number exact in bfloat16?",
+            lambda: 2**8,
+            "",
+            "257 needs 9 bits.",
         ),
     },
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from labkit.problems.gemm import flops
+from labkit.problems.gemm_f16 import _conflicts
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -61,6 +62,26 @@ problem = Problem(
             lambda: (2**31 - 1) // 128**2,
             "products",
             "The largest product is (-128) * (-128) = 16384, and int32 holds 2147483647.",
+        ),
+        "int8_wmma/passes_in_rows": Question(
+            "8 rows of a fragment, 16 bytes each, are read together. The tile has rows of 64 int8. How many passes "
+            "through the banks does that take?",
+            lambda: _conflicts(64),
+            "passes",
+            "Every second row begins in the same bank, so that 8 rows meet in fours.",
+        ),
+        "int8_wmma/passes_in_slices": Question(
+            "And in slices, where the rows of a fragment follow each other, 16 bytes apart?",
+            lambda: _conflicts(16),
+            "passes",
+            "8 rows are 128 bytes in a row: all 32 banks once.",
+        ),
+        "quantise/largest_error": Question(
+            "The largest magnitude in a row is 4. It is quantised to int8, symmetrically, with the scale 4 / 127. By "
+            "how much can rounding change an element at most?",
+            lambda: 4 / 127 / 2,
+            "",
+            "Half a step, and a step is the scale.",
         ),
         "int8_mma/bytes": Question(
             "C = A @ B.T at M = N = K = 4096: how many bytes must move at least, with A and B in int8 and C in int32?",

@@ -31,7 +31,10 @@ WRONG = [
         "written swizzled, read as it is",
         "mma_sync",
         ("r * BN + (piece ^ (r % 8)) * 8", "r * BN + piece * 8"),
-        ("tB + place<BN>(k + lane % 16, wn + 16 * j + lane / 16 * 8)", "tB + (k + lane % 16) * BN + wn + 16 * j + lane / 16 * 8"),
+        (
+            "tB + place<BN>(k + lane % 16, wn + 16 * j + lane / 16 * 8)",
+            "tB + (k + lane % 16) * BN + wn + 16 * j + lane / 16 * 8",
+        ),
         "value",
         r"C\[0, \d+\] got .* want ",
     ),
@@ -40,7 +43,7 @@ WRONG = [
         "wmma",
         None,
         (
-            ("wmma::fragment<wmma::accumulator, 16, 16, 16, float> c", "wmma::fragment<wmma::accumulator, 16, 16, 16, T> c"),
+            ("accumulator, 16, 16, 16, float> c", "accumulator, 16, 16, 16, T> c"),
             ("wmma::fill_fragment(c, 0.0f)", "wmma::fill_fragment(c, T(0.0f))"),
             ("__shared__ __align__(32) float sums[256]", "__shared__ __align__(32) T sums[256]"),
             ("= sums[i];", "= (float)sums[i];"),
