@@ -64,8 +64,8 @@ def operator(name: str, formula: str, reference: Any, **more: Any) -> Problem:
 def requests_question(numbers: int = 32 * 4) -> Question:
     """How far 16-byte accesses cut the requests of a float32 operator."""
     return Question(
-        "plain reads one number per thread and request. How many numbers does one load request of a full warp of "
-        "vectorized bring?",
+        "A load request of a full warp of plain brings 32 numbers, one per lane. How many does one of vectorized "
+        "bring?",
         lambda: numbers,
         "numbers per request",
         "32 lanes of 16 bytes, which are 4 numbers of 4 bytes.",

@@ -55,7 +55,7 @@ problem = Problem(
             "At which number does the sum stop growing?",
             _last_step,
             "",
-            "From 2048 on, neighbouring float16 numbers are 2 apart, and 2049 is rounded to the even one, 2048.",
+            "From 2048 on, neighboring float16 numbers are 2 apart, and 2049 is rounded to the even one, 2048.",
         ),
     },
 )  # fmt: skip

@@ -40,11 +40,11 @@ problem = Problem(
     traffic=lambda d: 2 * 4 * d["N"],  # what is asked for; a stride makes memory send more
     options={"offset": 0, "stride": 1},
     ladder=(
-        Step("chunked", "each thread copies 32 neighbours", "sectors per request"),
-        Step("coalesced", "neighbouring threads copy neighbours", "sectors per request",
+        Step("chunked", "each thread copies 32 neighbors", "sectors per request"),
+        Step("coalesced", "neighboring threads copy neighbors", "sectors per request",
              gates=(LOAD_SECTORS, STORE_SECTORS)),
         Step("unrolled", "four loads in flight per thread", "time; requests stay", timed=True),
-        Step("vectorized", "four neighbours in one load of 16 bytes", "load requests", gates=(LOADS, STORES)),
+        Step("vectorized", "four neighbors in one load of 16 bytes", "load requests", gates=(LOADS, STORES)),
     ),
     shapes=(
         {"N": 1000},
@@ -102,7 +102,7 @@ problem = Problem(
         ),
         "coalesced/bytes_in_flight": Question(
             "A multiprocessor holds 2048 threads. In coalesced, each loads one number of 4 bytes, and stores it. How "
-            "many bytes can be on their way to a multiprocessor at most?",
+            "many bytes can be in flight for a multiprocessor at most?",
             lambda: 4 * 2048,
             "bytes",
             "4 bytes per thread; Little's law asks for about 12,000 on an H200, and its curve for two to three times "

@@ -73,9 +73,10 @@ problem = Problem(
     magnitude=lambda x, kind, rounds: 1.0 + rounds.double(),  # each round rounds a number near 1
     flops=flops,
     ladder=(
-        Step("branch", "a loop in each side of a branch", "threads per instruction"),
-        Step("select", "one loop for both kinds, its coefficients selected", "threads per instruction", gates=(LANES,)),
-        Step("sorted", "a block sorts its items by length, neighbours get equal ones", "threads per instruction",
+        Step("branch", "a loop in each side of a branch", "active lanes per instruction"),
+        Step("select", "one loop for both kinds, its coefficients selected", "active lanes per instruction",
+             gates=(LANES,)),
+        Step("sorted", "a block sorts its items by length, neighbors get equal ones", "active lanes per instruction",
              gates=(LANES,), timed=True),
     ),
     shapes=({"N": 1024}, {"N": 1}, {"N": 5}, {"N": 33}, {"N": 123}, {"N": 1031}, {"N": 2500}),
@@ -98,7 +99,7 @@ problem = Problem(
             "All rounds of all lanes, divided by 32 times the most that any lane has.",
         ),
         "sorted/rounds_ratio": Question(
-            "Sort such items by their lengths and give each warp 32 neighbours, all of one length. How many times "
+            "Sort such items by their lengths and give each warp 32 neighbors, all of one length. How many times "
             "fewer rounds do the warps execute, all together?",
             lambda: 32 * max(_LENGTHS) / sum(_LENGTHS),
             "times",

@@ -42,7 +42,7 @@ problem = Problem(
     flops=lambda d: 2 * d["M"] * d["K"],  # a multiplication and an addition per weight
     ladder=(
         Step("thread_per_row", "one thread per row, which reads its row alone", "sectors per load request"),
-        Step("warp_per_row", "a warp per row: lanes read neighbours, then add up", "sectors per request; warps",
+        Step("warp_per_row", "a warp per row: lanes read neighbors, then add up", "sectors per request; warps",
              gates=(LOAD_SECTORS,), timed=True),
         Step("block_transpose", "32 rows per block, their sums stored by one warp", "store requests and sectors",
              gates=(STORES,)),
@@ -95,7 +95,7 @@ problem = Problem(
             "one?",
             lambda: _sectors(lane * 2 for lane in range(32)),
             "sectors per request",
-            "32 neighbours of 2 bytes are 64 bytes.",
+            "32 neighbors of 2 bytes are 64 bytes.",
         ),
         "block_transpose/store_requests": Question(
             "32 warps have a sum each. In warp_per_row every warp stores its own. How many times fewer store requests "

@@ -54,7 +54,7 @@ problem = Problem(
             "2 bytes in, 2 bytes out.",
         ),
         "fp16/sectors_per_request": Question(
-            "In fp16, neighbouring lanes load neighbouring float16 numbers, one each. How many 32-byte sectors does "
+            "In fp16, neighboring lanes load neighboring float16 numbers, one each. How many 32-byte sectors does "
             "a load request touch?",
             lambda: len({lane * 2 // 32 for lane in range(32)}),
             "sectors per request",

@@ -120,14 +120,14 @@ problem = Problem(
         ),
         "vectorized/bytes_in_flight": Question(
             "vectorized: a multiprocessor holds 8 blocks of 256 threads, and each thread asks for 4 pieces of 16 bytes "
-            "before it uses the first. How many bytes can be on their way to one multiprocessor?",
+            "before it uses the first. How many bytes can be in flight for one multiprocessor?",
             lambda: 8 * 256 * 4 * 16,
             "bytes",
             "2048 threads with 64 bytes each.",
         ),
         "vectorized/bytes_needed": Question(
-            "Little's law: a GPU with 132 multiprocessors reads 4.5 TB/s, and a load takes 700 ns. How many bytes must "
-            "be on their way to each multiprocessor, at all times?",
+            "Little's law: a GPU with 132 multiprocessors reads 4.5 TB/s, and a load takes 700 ns when memory is busy. "
+            "How many bytes must be in flight for each multiprocessor, at all times?",
             lambda: 4.5e12 * 700e-9 / 132,
             "bytes",
             "Rate times latency is 3.15 MB for the whole GPU.",

@@ -57,11 +57,11 @@ problem = Problem(
     odd_shape={"M": 125, "N": 246},
     questions={
         "naive/sectors_per_store": Question(
-            "In naive, the lanes of a warp read 32 neighbours of a row of A and write them down a column of B "
+            "In naive, the lanes of a warp read 32 neighbors of a row of A and write them down a column of B "
             "(M = 128). How many sectors does the store request touch?",
             lambda: _sectors(lane * 128 for lane in range(32)),
             "sectors",
-            "Neighbours in a column of B are a whole row apart.",
+            "Neighbors in a column of B are a whole row apart.",
         ),
         "tiled/column_wavefronts": Question(
             "A tile of 32 x 32 words lies in shared memory, one row after the other. A warp reads a column: lane n "

@@ -24,7 +24,7 @@ problem = Problem(
     flops=lambda d: d["N"],  # one addition per element
     ladder=(
         Step("one_thread", "one thread does everything", "time", bench_shape={"N": 2**16}),
-        Step("one_block", "1024 threads take turns", "lanes per instruction", bench_shape={"N": 2**20},
+        Step("one_block", "1024 threads take turns", "active lanes per instruction", bench_shape={"N": 2**20},
              gates=(LOAD_SECTORS,)),
         Step("grid", "one thread per element, in blocks of 256", "multiprocessors at work",
              gates=(BLOCKS,), timed=True),

@@ -102,6 +102,13 @@ print(f"{p_one_thread[LANES]:g} of 32 lanes at work, {p_one_thread[REQUESTS]:,.0
       f"{p_one_thread.origin}")
 
 # %% [markdown]
+# Here is that warp, at 8 elements. A row is a lane, a column an instruction of the compiled code; gray lanes are
+# switched off.
+
+# %%
+lk.plots.divergence(one_thread.profile(N=8))
+
+# %% [markdown]
 # A **request** is what a warp sends to memory when it loads: one, however many of its lanes take part.
 
 # %% solved_only=true
@@ -153,7 +160,7 @@ assert (block == np.arange(192) // 64).all() and (lane == np.arange(192) % 32).a
 # ## Rung 2: one block
 #
 # The largest block has 1024 threads, 32 warps. Let them share the work of a whole vector: thread `t` takes
-# element `t`, then `t + 1024`, then `t + 2048`, and so on. So the lanes of a warp always take neighbours.
+# element `t`, then `t + 1024`, then `t + 2048`, and so on. So the lanes of a warp always take neighbors.
 
 # %% question="vector_add/one_block/elements_per_thread" points=1
 lk.answer("vector_add/one_block/elements_per_thread", 4096 / 1024)
@@ -273,6 +280,7 @@ figure.update_layout(
 assert p_grid[REQUESTS] == p_one_block[REQUESTS]
 assert t_grid.gbps > 50 * t_one_block.gbps
 assert 0.7 * t_grid.ceilings["copy_gbps"] < t_grid.gbps < 0.9 * t_grid.ceilings["copy_gbps"]
+assert 15_000 < t_grid.gbps / t_one_thread.gbps < 25_000
 
 # %% [markdown]
 # From one thread to a grid: twenty thousand times as fast, with three lines of code.
@@ -328,8 +336,9 @@ assert 1 < t_grid_stride.gbps / t_grid.gbps < 1.25
 # Threads are what a GPU has instead of speed. To see why, measure how long one of them waits for a number.
 #
 # Reading two elements one after the other would not tell: the second load is sent while the first is still
-# under way. To measure the time of one load, the next must *need* its result. So fill a table such that
-# entry `i` says which entry to read next, in random order, and **walk**: `p = table[p]`, again and again.
+# **in flight**, on its way from memory. To measure the time of one load, the next must *need* its result. So fill
+# a table such that entry `i` says which entry to read next, in random order, and **walk**: `p = table[p]`, again and
+# again.
 # Nobody can guess where such a walk goes, neither the compiler nor the hardware.
 
 # %%
@@ -369,10 +378,10 @@ assert 300 < ns_per_hop(t_walk) < 500
 # In the time of one such hop, a multiprocessor could do tens of thousands of additions. This is **latency**:
 # not how much memory sends, but how long until the first of it is there.
 #
-# It depends on where the number is found. A table that fits into the L1 cache of a multiprocessor is read
-# much faster than one that needs the L2 cache, which all share, or the memory outside of the chip. The
-# command `labkit latency` measures this for tables of all sizes; here are the curves of your GPU, or
-# those that were recorded.
+# It depends on where the number is found. **Caches** keep copies of what was read lately: L1, one per multiprocessor,
+# small and near, and L2, which all share. A table that fits into L1 is read much faster than one that needs L2, or
+# **device memory**, outside of the chip. The command `labkit latency` measures this for tables of all sizes; here are
+# the curves of your GPU, or those that were recorded.
 
 # %%
 from labkit.models.latency import curves
@@ -407,7 +416,7 @@ assert measured.dram.median_cycles > 2 * measured.l2_hit.median_cycles > 500
 # ## Little's law
 #
 # Here is the law. In a shop where customers stay for half an hour, and 40 come in per hour, there are 20
-# inside at any time. In flight = rate x latency. That holds for shops, for motorways, and for loads:
+# inside at any time. In flight = rate x latency. That holds for shops, for highways, and for loads:
 #
 # $$\text{bytes in flight} = \text{bandwidth} \times \text{latency}$$
 #
@@ -516,8 +525,9 @@ assert 4 < ns_per_hop(t_walk) / ns_per_hop(t_interleaved) < 8
 # ## A thread for each walk
 #
 # The other way is **thread-level parallelism**: a thread per walk. When a warp has to wait, its
-# multiprocessor turns to another one, from one cycle to the next, at no cost: the registers of all resident
-# warps are there all the time. That is what the thousands of threads are for.
+# multiprocessor turns to another one, from one cycle to the next, at no cost. For a thread's variables live in
+# **registers**, on the multiprocessor itself, and those of all its warps are there all the time; nothing has to be
+# saved or fetched. That is what the thousands of threads are for.
 
 # %% kernel="latency/many_threads"
 
@@ -528,7 +538,7 @@ many_threads.check()
 # %% [markdown]
 # ## Both
 #
-# And the two multiply. Let each thread follow four walks, `EACH`, so that a quarter of the threads is enough.
+# And the two multiply. Let each thread follow four walks, `EACH`. How many threads are enough then?
 
 # %% question="latency/both/threads_ratio" points=1
 lk.answer("latency/both/threads_ratio", 4)
@@ -536,8 +546,8 @@ lk.answer("latency/both/threads_ratio", 4)
 # %% [markdown]
 # <details><summary>Hint: which walks?</summary>
 #
-# `first` is the thread's first walk. Its next ones are `THREADS` further on each, so that neighbouring threads
-# have neighbouring walks, and read neighbours of `start`. The rest is as in interleaved.
+# `first` is the thread's first walk. Its next ones are `THREADS` further on each, so that neighboring threads
+# have neighboring walks, and read neighbors of `start`. The rest is as in interleaved.
 #
 # </details>
 
@@ -557,12 +567,12 @@ for t in (t_walk, t_interleaved, t_many, t_both):
           f"({t.origin}, {t.machine})")
 
 # %% solved_only=true
-assert ns_per_hop(t_walk) / ns_per_hop(t_many) > 5000
+assert ns_per_hop(t_walk) / ns_per_hop(t_many) > 10_000
 assert 0.9 < ns_per_hop(t_many) / ns_per_hop(t_both) < 1.1
 
 # %% [markdown]
-# Ten thousand times as many as one thread, and the last two are equal: both have far more loads in flight than
-# memory can serve, so they queue. How long does a load take then? Little's law, the other way round: what is in
+# More than ten thousand times as many as one thread, and the last two are equal: both have far more loads in flight
+# than memory can serve, so they queue. How long does a load take then? Little's law, the other way round: what is in
 # flight, over the rate. With 2048 threads on each multiprocessor:
 
 # %%
@@ -595,7 +605,7 @@ lk.answer("latency/warps_for_fma", 8)
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# In flight = rate x latency: how many multiply-adds, of whole warps, must be under way on a multiprocessor? Each
+# In flight = rate x latency: how many multiply-adds, of whole warps, must be in flight on a multiprocessor? Each
 # warp contributes as many as it has independent ones.
 #
 # </details>
@@ -639,7 +649,7 @@ assert 0.47 < rate[64, 1] / peak < 0.51 and 0.64 < rate[64, 2] / peak < 0.68 and
 #
 # Back to the vectors, with the law in hand. A thread of grid has two loads of 4 bytes in flight. A full
 # multiprocessor has 2048 of them: 16 KiB at best. Find that in the picture of Little's law: it is where the curve
-# bends. The widest load there is takes 16 bytes: `lk.cuda.load4(array, i)` gives four neighbours, and
+# bends. The widest load there is takes 16 bytes: `lk.cuda.load4(array, i)` gives four neighbors, and
 # `lk.cuda.store4(array, i, (a, b, c, d))` writes four. Their address must be a multiple of 16 bytes.
 
 # %% question="vector_add/vectorized/request_ratio" points=1
@@ -716,5 +726,5 @@ lk.problem("vector_add")["vectorized", "cuda"].check()
 # - In flight = rate x latency. Enough bytes in flight, from many threads, or several loads per thread, or
 #   wide loads, and the latency disappears.
 #
-# The next notebook looks at the bytes themselves: which of them memory sends, and how few of them a
+# Next: [Memory](02_memory.ipynb) looks at the bytes themselves: which of them memory sends, and how few of them a
 # careless kernel uses.

@@ -14,7 +14,8 @@
 # copy, and a transpose. All that can be good or bad about them is how they go about memory.
 #
 # You will learn to say, from a line of code, how many bytes memory has to send for it; and you end with a
-# transpose that is as fast as a copy.
+# transpose that is as fast as a copy. From [the notebook before](01_threads_and_latency.ipynb) you need warps, requests
+# and Little's law.
 
 # %%
 import numpy as np
@@ -55,7 +56,7 @@ chunked.check()
 # ### Predict
 #
 # The 32 lanes of a warp carry out a load together, and their addresses go out as one **request**. Memory
-# answers in **sectors** of 32 bytes: 8 neighbouring numbers, whether all of them are wanted or one. Lanes
+# answers in **sectors** of 32 bytes: 8 neighboring numbers, whether all of them are wanted or one. Lanes
 # that want the same sector share it. So a request takes between 1 sector and 32.
 
 # %% question="copy/chunked/sectors_per_request" points=2
@@ -91,7 +92,7 @@ assert p_chunked[PER_LOAD] == 32 == p_chunked[PER_STORE]
 # %% [markdown]
 # ## Rung 2: coalesced
 #
-# Let neighbouring *threads* take neighbouring *elements*.
+# Let neighboring *threads* take neighboring *elements*.
 
 # %% question="copy/coalesced/sectors_per_request" points=1
 lk.answer("copy/coalesced/sectors_per_request", 4)
@@ -135,7 +136,7 @@ assert p_coalesced[PER_LOAD] == 4 == p_coalesced[PER_STORE]
 assert t_coalesced.gbps > 8 * t_chunked.gbps
 
 # %% [markdown]
-# ## What if they are not quite neighbours?
+# ## What if they are not quite neighbors?
 #
 # Same kernel, other addresses. First an **offset** of 1: everybody reads one number further on. Then a
 # **stride**: every second number, every eighth.
@@ -153,11 +154,17 @@ lk.plots.access_map(coalesced.profile(N=4096, offset=1), "A")
 lk.plots.access_map(coalesced.profile(N=4096, stride=2), "A")
 
 # %% [markdown]
-# Gray is what is sent and not used. Now the times: useful bytes per second, that is, those the program asked
-# for.
+# Gray is what is sent and not used. Now the times. Useful are the bytes that the program asked for; memory moves more
+# with a stride, whole sectors.
 
 # %% jupyter={"source_hidden": true}
 import pandas as pd
+
+
+def moved(stride):
+    """Bytes that memory moves for an element of a copy: what is sent for the 4 that are read, and the 4 written."""
+    return min(4 * stride, 32) + 4
+
 
 cases = {
     "plain": dict(N=2**28), "offset 1": dict(N=2**28, offset=1),
@@ -169,8 +176,9 @@ for name, at in cases.items():
     t = coalesced.time(**at)
     rows[name] = {
         "sectors per load": small[PER_LOAD],
-        "% of sent bytes used": 100 * 4 * 32 / (32 * small[PER_LOAD]),
+        "% of the sectors used": 100 * 4 * 32 / (32 * small[PER_LOAD]),
         "useful GB/s": t.gbps,
+        "GB/s that memory moves": t.gbps * moved(at.get("stride", 1)) / 8,
         "times slower per element": (t.median_ms / at["N"]) / (t_coalesced.median_ms / 2**28),
     }
 strides = pd.DataFrame(rows).T
@@ -180,13 +188,17 @@ strides.style.format(precision=1, thousands=",")
 # %% [markdown]
 # Two lessons. **Misalignment is cheap**: the fifth sector of a warp is the first one of the next warp, on the
 # same multiprocessor, and is found in the L1 cache; memory sends it once. (Hardly anything is aligned
-# perfectly, and you can stop worrying about it, except where 16-byte accesses need it.) **Strides are not**: what
-# is sent and not used takes as long as what is used. At stride 8, every sector holds one useful number.
+# perfectly, and you can stop worrying about it, except where 16-byte accesses need it.) **Strides are not**: at stride
+# 8, every sector holds one useful number, and memory moves more than 4 TB/s, all that it can, to deliver less than one.
+#
+# One line does not fit: at stride 2, half of what is read is wasted, and hardly any time is lost. So the plain copy
+# did not have memory busy. Keep that in mind until rung 3.
 
 # %% solved_only=true
 assert list(strides["sectors per load"]) == [4, 5, 8, 32]
 slower = strides["times slower per element"]
-assert slower["offset 1"] < 1.1 < slower["stride 2"] < 2 < slower["stride 8"]
+assert slower["offset 1"] < 1.1 < slower["stride 2"] < 1.2 and 2 < slower["stride 8"]
+assert strides["GB/s that memory moves"]["stride 8"] > 4000 > 1000 > strides["useful GB/s"]["stride 8"]
 
 # %% [markdown]
 # ### Arrays of structs
@@ -264,13 +276,13 @@ assert all(np.allclose(lengths, (vectors**2).sum(1), rtol=1e-5) for lengths, _ i
 # %% [markdown]
 # ## Rung 3: unrolled
 #
-# Back to the plain copy. Its requests are perfect, and still:
+# Back to the plain copy. Its requests are perfect, and still memory is not busy:
 
 # %%
 print(f"coalesced: {t_coalesced.gbps:,.0f} GB/s, {share(t_coalesced)} ({t_coalesced.origin})")
 
 # %% [markdown]
-# Little's law again (in flight = rate x latency; it is the middle of the notebook before this one).
+# Little's law again: in flight = rate x latency.
 
 # %% question="copy/coalesced/bytes_in_flight" points=1
 lk.answer("copy/coalesced/bytes_in_flight", 2048 * 4)
@@ -283,7 +295,7 @@ lk.plots.littles_law(measured, {"coalesced, at most": copy.questions["coalesced/
 
 # %% [markdown]
 # Not enough bytes in flight, and no room for more threads. So let each thread start **four loads**, then store
-# four numbers. Which four? Neighbouring threads must stay neighbours in every one of the four: the thread's
+# four numbers. Which four? Neighboring threads must stay neighbors in every one of the four: the thread's
 # next element is `THREADS` further on.
 
 # %% question="copy/unrolled/bytes_in_flight" points=1
@@ -315,9 +327,23 @@ print(f"{t_unrolled.gbps:,.0f} GB/s, {share(t_unrolled)} ({t_unrolled.origin})")
 assert t_unrolled.gbps > 1.2 * t_coalesced.gbps
 
 # %% [markdown]
+# And the strides? This kernel keeps memory busy, so now every wasted byte costs its time:
+
+# %%
+for name, at in cases.items():
+    t = unrolled.time(**at)
+    busy = t.gbps * moved(at.get("stride", 1)) / 8
+    print(f"{name:9} useful {t.gbps:6,.0f} GB/s, moved {busy:6,.0f} GB/s ({t.origin})")
+
+# %% solved_only=true
+for at in cases.values():
+    busy = unrolled.time(**at)
+    assert 0.98 < busy.gbps * moved(at.get("stride", 1)) / 8 / busy.ceilings["copy_gbps"] < 1.06
+
+# %% [markdown]
 # ## Rung 4: vectorized
 #
-# Four loads, or one that is four times as wide: `lk.cuda.load4(A, k)` reads four neighbours from index `k` on,
+# Four loads, or one that is four times as wide: `lk.cuda.load4(A, k)` reads four neighbors from index `k` on,
 # 16 bytes in one instruction, and `lk.cuda.store4(B, k, values)` writes four. As many bytes are in flight, with
 # a quarter of the instructions. The address has to be a multiple of 16, which `wide` makes sure of.
 
@@ -394,7 +420,7 @@ lk.plots.access_map(p_naive, "B")
 
 # %% [markdown]
 # Reads are fine, writes are terrible. One could walk along the rows of B instead, and then reads would be
-# terrible. Whatever a warp does, its 32 neighbours in A are no neighbours in B.
+# terrible. Whatever a warp does, its 32 neighbors in A are no neighbors in B.
 
 # %% solved_only=true
 assert p_naive[PER_LOAD] == 4 and p_naive[PER_STORE] == 32
@@ -462,7 +488,7 @@ assert t_tiled.gbps > 2 * t_naive.gbps
 # ## Rung 3: padded
 #
 # Shared memory is made of 32 **banks**, side by side, 4 bytes wide: word `k` lies in bank `k % 32`. In one pass, a
-# **wavefront**, each bank hands out one word. A warp that reads 32 neighbouring words needs one wavefront. And
+# **wavefront**, each bank hands out one word. A warp that reads 32 neighboring words needs one wavefront. And
 # one that reads a column of the tile?
 
 # %% question="transpose/tiled/column_wavefronts" points=2
@@ -570,20 +596,21 @@ print(f"padded {t_padded.gbps:,.0f} GB/s, swizzled {t_swizzled.gbps:,.0f} GB/s (
 assert 0.85 < t_swizzled.gbps / t_padded.gbps < 1.1
 
 # %% [markdown]
-# ## Rung 5: vectorized
+# ## Optional: rung 5, vectorized
 #
-# What is left is Little's law, once more, and the number of instructions. Copy went from four bytes per access
+# This is the hardest kernel of the notebook: take half an hour for it, or go on to the ladder below, where its time
+# stands. What is left is Little's law, once more, and the number of instructions. Copy went from four bytes per access
 # to sixteen, and so can the transpose. But what does it mean to read 16 bytes of a *column*?
 #
 # Here is the plan, for tiles of 64 x 64 and blocks of 16 x 16 threads:
 #
-# 1. each thread loads a **square of 4 x 4** numbers: four rows, four neighbours in each, with four `load4`;
+# 1. each thread loads a **square of 4 x 4** numbers: four rows, four neighbors in each, with four `load4`;
 # 2. it turns the square round **in registers**, which costs nothing: it is a matter of names;
 # 3. it writes four rows of the turned square to the tile, with four `store4` of 16 bytes. The tile holds
 #    rows of B, of 64 numbers, that is 16 *pieces* of 16 bytes each;
 # 4. after the barrier, the threads read whole rows of the tile, piece by piece, and store them to B.
 #
-# In step 3, neighbouring lanes write rows that are 4 apart: always the same banks. So the *pieces* of a row are
+# In step 3, neighboring lanes write rows that are 4 apart: always the same banks. So the *pieces* of a row are
 # swizzled: piece `p` of row `r` stands in place `p ^ (r // 4)`.
 
 # %% [markdown]
@@ -604,12 +631,12 @@ assert 0.85 < t_swizzled.gbps / t_padded.gbps < 1.1
 #
 # </details></details></details>
 
-# %% question="transpose/vectorized/requests_ratio" points=1
+# %% question="transpose/vectorized/requests_ratio"
 lk.answer("transpose/vectorized/requests_ratio", 4)
 
 # %% kernel="transpose/vectorized"
 
-# %% check="transpose/vectorized" points=5
+# %% check="transpose/vectorized"
 fast = lk.problem("transpose")["vectorized"]
 fast.check()
 
@@ -661,7 +688,9 @@ assert all(t.of_ceiling[0] > 0.9 and t.ratio > 1 for t in top.values())
 #
 # ## What to take with you
 #
-# - Memory sends sectors of 32 bytes. Count sectors per byte that you use; neighbouring lanes, neighbouring data.
+# - Memory sends sectors of 32 bytes. Count sectors per byte that you use; neighboring lanes, neighboring data.
 # - A layout can waste what no kernel can win back.
 # - Enough bytes in flight: several loads per thread, or wide ones.
 # - Shared memory turns data round. It has banks; padding or a swizzle keeps columns out of each other's way.
+#
+# Next: [Reading a profiler's report](profiling.ipynb), to find out what is wrong with kernels that are not yours.

@@ -81,12 +81,12 @@ masks = {moment.mask for moment in steps}
 assert 0x0000FFFF in masks and 0xFFFF0000 in masks
 
 # %% [markdown]
-# The profiler has one number for this, the active lanes per instruction, which Nsight Compute calls threads per
-# instruction: 32 when every instruction runs in all lanes.
+# The profiler has one number for this, which you have met with the kernel of one thread: active lanes per instruction,
+# 32 when every instruction runs in all lanes.
 
 # %%
-THREADS = "smsp__thread_inst_executed_per_inst_executed.ratio"
-print(f"{p_lecture[THREADS]:.1f} of 32 threads per instruction ({p_lecture.origin})")
+LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
+print(f"{p_lecture[LANES]:.1f} of 32 lanes active per instruction ({p_lecture.origin})")
 
 # %% [markdown]
 # ### A branch that costs nothing
@@ -111,10 +111,10 @@ p_by_warp = lk.emulate(by_warp, 1, 64, (np.zeros((64, 5), np.float32), np.arange
 lk.plots.timeline(p_by_warp)
 
 # %%
-print(f"{p_by_warp[THREADS]:.1f} of 32 threads per instruction ({p_by_warp.origin})")
+print(f"{p_by_warp[LANES]:.1f} of 32 lanes active per instruction ({p_by_warp.origin})")
 
 # %% solved_only=true
-assert p_by_warp[THREADS] == 32 > p_lecture[THREADS]
+assert p_by_warp[LANES] == 32 > p_lecture[LANES]
 
 # %% [markdown]
 # Both sides were executed, by different warps, and no lane waited. Warps do not wait for each other:
@@ -180,7 +180,7 @@ p_branch = branch.profile(**shape)
 lk.plots.divergence(p_branch)
 
 # %%
-print(f"{p_branch[THREADS]:.1f} of 32 threads per instruction ({p_branch.origin})")
+print(f"{p_branch[LANES]:.1f} of 32 lanes active per instruction ({p_branch.origin})")
 
 # %% [markdown]
 # ### Explain
@@ -228,21 +228,21 @@ p_select.diff(p_branch)
 lk.plots.divergence(p_select)
 
 # %%
-print(f"{p_branch[THREADS] / 32:.0%} of the lanes active in branch, {p_select[THREADS] / 32:.0%} in select")
+print(f"{p_branch[LANES] / 32:.0%} of the lanes active in branch, {p_select[LANES] / 32:.0%} in select")
 
 # %% [markdown]
 # Close to what you predicted for loops alone: the branch is gone, the lengths are left. Note the
 # price: a round is now two multiply-adds for everybody, where kind 0 needed one.
 
 # %% solved_only=true
-assert p_branch[THREADS] < 0.6 * p_select[THREADS]
-assert abs(p_select[THREADS] / 32 - predicted_efficiency.value) < 0.08
+assert p_branch[LANES] < 0.6 * p_select[LANES]
+assert abs(p_select[LANES] / 32 - predicted_efficiency.value) < 0.08
 
 # %% [markdown]
 # ## Rung 3: sorted
 #
-# What keeps a lane waiting is a neighbour with more to do. So choose the neighbours. A block takes 1024
-# items, **sorts** them by length, and gives each warp 32 neighbours of the sorted list. Who
+# What keeps a lane waiting is a neighbor with more to do. So choose the neighbors. A block takes 1024
+# items, **sorts** them by length, and gives each warp 32 neighbors of the sorted list. Who
 # computes an item does not matter for its result, as long as it is stored in the item's place.
 #
 # ### Predict
@@ -283,7 +283,7 @@ predicted_ratio
 # <details><summary>Hint 2: then</summary>
 #
 # A barrier, since others read what you placed. Then thread `t` works on places `t`, `t + THREADS`, ... of
-# `order`: neighbours in the list go to neighbouring lanes.
+# `order`: neighbors in the list go to neighboring lanes.
 #
 # <details><summary>Hint 3: the work</summary>
 #
@@ -313,11 +313,11 @@ lk.plots.timeline(p_sorted)
 
 # %%
 INSTRUCTIONS = "smsp__inst_executed.sum"
-print(f"{p_sorted[THREADS] / 32:.0%} of the lanes active, {p_select[THREADS] / 32:.0%} in select")
+print(f"{p_sorted[LANES] / 32:.0%} of the lanes active, {p_select[LANES] / 32:.0%} in select")
 print(f"{p_select[INSTRUCTIONS] / p_sorted[INSTRUCTIONS]:.2f} times fewer instructions of a warp")
 
 # %% solved_only=true
-assert p_sorted[THREADS] > 0.9 * 32
+assert p_sorted[LANES] > 0.9 * 32
 assert 1.5 < p_select[INSTRUCTIONS] / p_sorted[INSTRUCTIONS] < predicted_ratio.value
 
 # %% [markdown]
@@ -406,7 +406,7 @@ fp32.check()
 # %% [markdown]
 # ### Predict
 #
-# The same kernel on `float16` numbers, one per thread. A warp still loads 32 neighbours. How many
+# The same kernel on `float16` numbers, one per thread. A warp still loads 32 neighbors. How many
 # sectors of 32 bytes does a request touch?
 
 # %% question="precision/fp16/sectors_per_request" points=1
@@ -453,7 +453,7 @@ assert p_fp32[REQUESTS] == p_fp16[REQUESTS] and p_fp32[SECTORS] == 2 * p_fp16[SE
 # %% [markdown]
 # <details><summary>Hint 1: a pair from memory</summary>
 #
-# `*(const half2 *)(x + i)` reads two neighbours in one access of 4 bytes. `i` is even, so the address is a
+# `*(const half2 *)(x + i)` reads two neighbors in one access of 4 bytes. `i` is even, so the address is a
 # multiple of 4, as it must be.
 #
 # <details><summary>Hint 2: the odd end</summary>
@@ -552,7 +552,7 @@ assert times["fp32"].bound.ms / times["fp32"].median_ms < 0.7
 # <details><summary>Hint</summary>
 #
 # After each addition the result is rounded to the nearest `float16`. When is `sum + 1` rounded back to
-# `sum`? A tie goes to the neighbour whose last bit is 0.
+# `sum`? A tie goes to the neighbor whose last bit is 0.
 #
 # </details>
 
@@ -606,7 +606,7 @@ accumulator
 # %% [markdown]
 # <details><summary>Hint</summary>
 #
-# `k` runs from `lane` to `K` in steps of 32, so that neighbouring lanes read neighbouring numbers. Turn
+# `k` runs from `lane` to `K` in steps of 32, so that neighboring lanes read neighboring numbers. Turn
 # each number into a `float32(...)` before you add it to `total`.
 #
 # </details>
@@ -684,8 +684,8 @@ assert sums_timed[0].median_ms > sums_timed[1].median_ms
 profiles = {"branch": p_branch, "select": p_select, "sorted": p_sorted}
 pd.DataFrame(
     {
-        "threads per instruction": p[THREADS],
-        "lanes active": f"{p[THREADS] / 32:.0%}",
+        "active lanes per instruction": p[LANES],
+        "of 32": f"{p[LANES] / 32:.0%}",
         "instructions of a warp": int(p[INSTRUCTIONS]),
         "origin": p.origin,
     }
@@ -696,3 +696,5 @@ pd.DataFrame(
 # Three things to keep: lanes of a warp should have the same to do, and if they do not, deal the work out
 # differently. A narrow number is a fast number where memory is the bottleneck, if the accesses stay wide. And
 # an accumulator is never narrow.
+#
+# Next: [Fusion and recomputation](04_fusion_and_recompute.ipynb).

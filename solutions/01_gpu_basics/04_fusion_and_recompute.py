@@ -200,7 +200,15 @@ print(f"budget: {budget(t, 8):.0f} instructions per number on the {t.machine}")
 print(f"fused:  {spent('fusion/fused'):.0f} (recorded)")
 
 # %% [markdown]
-# Over budget. Sine and cosine are not single instructions: each first finds out in which quarter of the circle the
+# Over budget. Which lines spend it? The source of your kernel, with what each line costs in one block:
+
+# %%
+from labkit.profiling.emulated import profile_emulated
+
+lk.plots.source(profile_emulated(**fused.launches(dict(N=256))))
+
+# %% [markdown]
+# Sine and cosine are not single instructions: each first finds out in which quarter of the circle the
 # angle lies, and both do that for themselves. One function that returns both, `sincosf`, does it once. And 16-byte
 # accesses, four numbers per thread, save instructions that find an address, ask for the number and test the bounds.
 
@@ -275,9 +283,9 @@ assert torch.isnan(fusion.reference(torch.tensor([float("inf"), float("nan")], d
 
 # %% [markdown] explain="fusion/fused" points=2
 # ### BEGIN SOLUTION
-# From the memory traffic. The operations took no time to speak of: each of the five kernels waits for its
-# vectors to arrive and leave. One kernel moves 2 vectors where five moved 11, and the results between are
-# never sent to memory.
+# From the memory traffic. One kernel moves 2 vectors where five moved 11, and the results between are never sent to
+# memory. That lasts until the instructions bind: fused already spends more on sine and cosine than its two vectors
+# leave time for, and only the cheaper arithmetic of vectorized reaches the ceiling.
 # ### END SOLUTION
 
 # %% [markdown]
@@ -546,3 +554,5 @@ recompute["recompute", "cuda"].check()
 # Count the vectors before you count anything else: for operators that work number by number, the rides to
 # memory and back are the time. Fuse what belongs together, and recompute what is cheap. FlashAttention, later in this
 # course, is both ideas at once: softmax fused between two matrix products, and recomputed on the way back.
+#
+# Next: [Reductions, softmax and RMSNorm](05_reductions_and_norms.ipynb).

@@ -20,6 +20,10 @@
 # All three do next to no arithmetic: the most that they can reach is what memory delivers. Every rung goes the
 # way you know: predict, write, check, profile, explain. No GPU is needed; times are then *recorded* ones, of an
 # NVIDIA H200, and labelled so.
+#
+# You need banks and barriers from [Memory](02_memory.ipynb), and divergence from
+# [Divergence and precision](03_divergence_and_precision.ipynb). The three rungs that are called optional are long, and
+# nothing after them needs them; the end of the sum is a good place for a break.
 
 # %%
 import labkit as lk
@@ -72,7 +76,7 @@ assert abs(tree[0] - exact) < abs(one_by_one - exact)
 # ## Rung 1: interleaved
 #
 # A block takes 256 numbers to shared memory, one per thread. In the first step every second thread adds its
-# neighbour, in the next every fourth thread the number two places on, and so forth; after 8 steps the sum is
+# neighbor, in the next every fourth thread the number two places on, and so forth; after 8 steps the sum is
 # in `sums[0]`. The kernel is launched again on the sums of the blocks until one is left.
 #
 # ```
@@ -97,9 +101,8 @@ interleaved.check()
 # %% [markdown]
 # ### Predict
 #
-# The lanes of a warp execute one instruction at a time, together. Where some take a branch and others do
-# not, the warp goes through it with the others switched off: it **diverges**. Lanes that are switched off are
-# lost, for as long as the branch takes.
+# Where some lanes of a warp take a branch and others do not, the warp **diverges**: it goes through the branch with
+# the others switched off. How often does that happen here?
 
 # %% [markdown]
 # <details><summary>Hint 1: the first step</summary>
@@ -129,7 +132,7 @@ predicted_divergence
 
 # %%
 DIVERGENT = "smsp__sass_branch_targets_threads_divergent.sum"
-ACTIVE = "smsp__thread_inst_executed_per_inst_executed.ratio"
+LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
 INSTRUCTIONS = "smsp__inst_executed.sum"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
@@ -147,7 +150,7 @@ def one_block(rung):
 
 p_interleaved = one_block(interleaved)
 print(f"{p_interleaved[DIVERGENT]:.0f} divergent branches: yours, and one for `if t == 0` at the end")
-print(f"{p_interleaved[ACTIVE]:.1f} of 32 lanes active, on average over the instructions")
+print(f"{p_interleaved[LANES]:.1f} of 32 lanes active, on average over the instructions")
 
 # %% solved_only=true
 assert p_interleaved[DIVERGENT] == predicted_divergence.value + 1
@@ -249,9 +252,9 @@ p_strided = one_block(strided)
 p_strided.diff(p_interleaved)
 
 # %% [markdown]
-# Divergence is gone but for the last steps, and half of the instructions with it. But something has come:
-# **bank conflicts**. A wavefront takes one word from each of the 32 banks; lanes that want different words of
-# one bank have to wait for each other. This is the read of `sums[j]` in the step `s = 4`, bank by bank:
+# Divergence is gone but for the last steps, and half of the instructions with it. But something has come: **bank
+# conflicts**: a wavefront takes one word from each of the 32 banks. This is the read of `sums[j]` in the step `s = 4`,
+# bank by bank:
 
 # %%
 from types import SimpleNamespace
@@ -271,7 +274,7 @@ lk.plots.access_map(nth_read(p_strided, 5), "sums")  # two loads per step; the s
 # %% [markdown]
 # <details><summary>Hint 1: one step</summary>
 #
-# In the step `s` neighbouring lanes are `2 * s` words apart, so 32 lanes meet `32 / (2 * s)` banks, if that
+# In the step `s` neighboring lanes are `2 * s` words apart, so 32 lanes meet `32 / (2 * s)` banks, if that
 # is at least 1. Divide the lanes evenly among them; all but the first of a bank wait.
 #
 # <details><summary>Hint 2: how many warps?</summary>
@@ -305,9 +308,9 @@ assert list(third_step[:3]) == [0, 32, 64]  # s = 4: 8 words apart
 #
 # ## Rung 3: sequential
 #
-# Who says that a number is added to its *neighbour*? Add the second half of the numbers to the first half,
-# then the second quarter to the first, and so on. Thread `t` adds `sums[t + s]` to `sums[t]`, and neighbouring
-# lanes read neighbouring words.
+# Who says that a number is added to its *neighbor*? Add the second half of the numbers to the first half,
+# then the second quarter to the first, and so on. Thread `t` adds `sums[t + s]` to `sums[t]`, and neighboring
+# lanes read neighboring words.
 #
 # ### Write
 
@@ -343,8 +346,8 @@ assert p_sequential[CONFLICTS] == 0 and p_sequential[DIVERGENT] == p_strided[DIV
 assert p_sequential[SHARED] < p_strided[SHARED]
 
 # %% [markdown]
-# Step through warp 0 with the buttons, or with `step.next()`, and watch `sums` from barrier to barrier. This is
-# a moment of the step `s = 4`, on the numbers 0, 1, 2 ... 255:
+# Step through warp 0 with the arrows, or with `step.next()`, and watch `sums` from barrier to barrier. It opens at a
+# moment of the step `s = 4`, on the numbers 0, 1, 2 ... 255:
 
 # %%
 import importlib.util
@@ -361,7 +364,7 @@ def kernel_of(rung, name):
 total = np.zeros(1, np.float32)
 step = lk.step(kernel_of(sequential, "reduce_sequential"), 1, 256, [total, np.arange(256, dtype=np.float32)])
 adding = [n for n, moment in enumerate(step) if len(moment.lanes) == 4 and moment.accesses]
-print(step.goto(adding[0]).text() if adding else "sequential does not add in 4 lanes yet")
+step.goto(adding[0]) if adding else "sequential does not add in 4 lanes yet"
 
 # %% solved_only=true
 assert total[0] == 255 * 256 / 2 and adding
@@ -500,14 +503,15 @@ reduce["shuffle", "cuda"].check()
 # all: let a thread first add what it meets on its own way through the vector, in a register. Then shuffles are
 # needed once per thread, not once per number.
 #
-# And let it ask for more at a time. How much has to be under way?
+# And let it ask for more at a time. How much has to be in flight? A load takes 350 ns on a GPU that has nothing else to
+# do. Where memory is nearly busy loads queue, and take about twice that: 700 ns.
 #
 # ### Predict
 
 # %% [markdown]
 # <details><summary>Hint: Little's law</summary>
 #
-# What is under way = rate * latency. 4.5 TB/s are 4.5e12 bytes per second, 700 ns are 700e-9 seconds. Divide
+# In flight = rate x latency. 4.5 TB/s are 4.5e12 bytes per second, 700 ns are 700e-9 seconds. Divide
 # by the number of multiprocessors.
 #
 # </details>
@@ -521,7 +525,7 @@ in_flight = lk.answer("reduce/vectorized/bytes_in_flight", 131072)
 in_flight
 
 # %% [markdown]
-# With one number of 4 bytes per thread, 2048 threads have 8192 bytes under way, a third of what is needed, and
+# With one number of 4 bytes per thread, 2048 threads have 8192 bytes in flight, a third of what is needed, and
 # nothing at all while they sum up. That, and not the tree, is why the first rungs are slow.
 #
 # ### Write
@@ -538,7 +542,7 @@ in_flight
 # <details><summary>Hint 2: a turn</summary>
 #
 # A turn begins at `i0`. Thread `t` takes the pieces at `i0 + 4 * t`, and three more, each `4 * BLOCK` further on: so
-# the lanes of a warp read neighbouring pieces. Load all four before you add anything.
+# the lanes of a warp read neighboring pieces. Load all four before you add anything.
 #
 # <details><summary>Hint 3: nearly the code</summary>
 #
@@ -586,6 +590,12 @@ assert profiles["vectorized"][REQUESTS] < profiles["shuffle"][REQUESTS] / 3
 assert profiles["vectorized"][LOADED] < 1.1 * 65536 * 4 / 32
 assert 2048 * 4 < needed.value / 2 < in_flight.value
 
+from labkit.models.latency import curves
+
+loaded = curves()  # Little's law, the other way round: how long a load takes at 16 and 32 KiB in flight
+near_busy = {r.in_flight // loaded.sms: r.in_flight / r.rate for r in loaded.reads if r.width == 16 and r.each == 1}
+assert 2**14 < needed.value < 2**15 and near_busy[2**14] < 700 < near_busy[2**15]
+
 # %% [markdown]
 # ### Optional: the same in CUDA C++
 
@@ -595,13 +605,13 @@ assert 2048 * 4 < needed.value / 2 < in_flight.value
 reduce["vectorized", "cuda"].check()
 
 # %% [markdown]
-# ## Rung 6: grid_wide
+# ## Optional: rung 6, grid_wide
 #
-# One launch is left to save: the second one, which adds the sums of the blocks. Blocks cannot wait for each other
+# One launch is left to save: the second one, which adds the sums of the blocks. (For a long vector that is hardly
+# anything, as the times below say; for a short one it is half of the launches.) Blocks cannot wait for each other
 # at a barrier, for they need not run at the same time. But the **last** block to finish could add the sums, if it
-# knew that it is the last. So each block, when its sum is written, takes a ticket, `cuda.atomic.add(tickets, 0, 1)`:
-# an addition that no other thread can come in between, and that tells what was there before. The block that gets the
-# number `gridDim - 1` is the last.
+# knew that it is the last. So each block, when its sum is written, takes a ticket, `cuda.atomic.add(tickets, 0, 1)`,
+# which adds 1 and returns what was there before. The block that gets the number `gridDim - 1` is the last.
 #
 # Two things must not go wrong:
 #
@@ -628,7 +638,7 @@ reduce["vectorized", "cuda"].check()
 
 # %% kernel="reduce/grid_wide"
 
-# %% check="reduce/grid_wide" points=5
+# %% check="reduce/grid_wide"
 grid_wide = reduce["grid_wide"]
 grid_wide.check()
 
@@ -715,7 +725,7 @@ assert profiles["interleaved"][INSTRUCTIONS] > 2 * profiles["strided"][INSTRUCTI
 # %% [markdown] explain="reduce/ladder" points=3
 # ### BEGIN SOLUTION
 # The largest gain is from shuffle to vectorized, where a thread adds many numbers before it meets another one, and has
-# 64 bytes under way in place of 4. Divergence and bank conflicts matter much less: the rungs below all spend their time
+# 64 bytes in flight in place of 4. Divergence and bank conflicts matter much less: the rungs below all spend their time
 # on blocks that have loaded 4 bytes per thread and then meet again and again.
 # ### END SOLUTION
 
@@ -746,31 +756,17 @@ lk.answer("softmax/compulsory_bytes", 2 * 4096 * 4)
 #
 # One block per row, and one pass over the row for each part of the formula. `block_max` and `block_sum` are built like
 # your `shuffle`, but with `shfl_xor_sync`: lane `n` gets the value of lane `n ^ d`, and at the end every lane has the
-# result, not only lane 0.
-#
+# result, not only lane 0. The kernel is given: read it, then predict.
+
+# %% kernel="softmax/three_pass" given=true
+
+# %% [markdown]
 # ### Predict
 
 # %% question="softmax/three_pass/bytes" points=1
 lk.answer("softmax/three_pass/bytes", (3 + 1) * 4096 * 4)
 
-# %% [markdown]
-# ### Write
-
-# %% [markdown]
-# <details><summary>Hint 1: a pass</summary>
-#
-# Thread `t` takes the columns `t`, `t + THREADS`, `t + 2 THREADS` ... So neighbouring lanes read neighbouring numbers.
-#
-# <details><summary>Hint 2: the three of them</summary>
-#
-# The largest, from `NOTHING` on, then `block_max`; the sum of `math.exp(number - largest)`, then `block_sum`; and once
-# more the exponential, divided by the sum, to `y`.
-#
-# </details></details>
-
-# %% kernel="softmax/three_pass"
-
-# %% check="softmax/three_pass" points=4
+# %% check="softmax/three_pass"
 three_pass = softmax["three_pass"]
 three_pass.check()
 
@@ -780,6 +776,14 @@ three_pass.check()
 # %%
 p_three = three_pass.profile(rows=8, cols=2048)
 lk.plots.timeline(p_three)
+
+# %% [markdown]
+# ### Optional: the same in CUDA C++
+
+# %% kernel="softmax/three_pass" language="cuda" given=true
+
+# %% check="softmax/three_pass" language="cuda"
+softmax["three_pass", "cuda"].check()
 
 # %% [markdown]
 # ## Rung 2: online
@@ -911,16 +915,16 @@ assert all(t.ratio > 1 for t in at_4096 if "vectorized (CUDA" in t.label)
 assert rate(at_4096, "vectorized") > rate(at_4096, "online")
 
 # %% [markdown]
-# ## Rung 4: long_rows
+# ## Optional: rung 4, long_rows
 #
 # What if there are few rows, and long ones, say 64 rows of 4 million logits?
 #
 # ### Predict
 
-# %% question="softmax/long_rows/busy" points=1
+# %% question="softmax/long_rows/busy"
 lk.answer("softmax/long_rows/busy", 48.5)
 
-# %% question="softmax/long_rows/passes" points=1
+# %% question="softmax/long_rows/passes"
 predicted_passes = lk.answer("softmax/long_rows/passes", 66.7)
 predicted_passes
 
@@ -947,7 +951,7 @@ predicted_passes
 #
 # </details></details></details>
 
-# %% check="softmax/long_rows" points=4
+# %% check="softmax/long_rows"
 long_rows = softmax["long_rows"]
 long_rows.check()
 
@@ -967,7 +971,7 @@ assert all(t.ratio > 1 for t in few if "long_rows" in t.label)
 # The top rung stops just short of two thirds of the copy ceiling. What would have to change for it to get further?
 # Think of the size of a row, of the L2 (60 MB on an H200), and of the moment at which the row is read again.
 
-# %% [markdown] explain="softmax/long_rows" points=2
+# %% [markdown] explain="softmax/long_rows"
 # ### BEGIN SOLUTION
 # It moves three passes through DRAM, and does that at nearly the full rate: only moving less would help. The second
 # read of x would have to find the row nearer. A row of 16 MB does not fit into one multiprocessor, and the L2 has
@@ -1043,12 +1047,12 @@ assert 32 * (p_fused[LOADED] + p_fused[STORED]) - weights == 8 * predicted_fused
 rmsnorm["fused", "cuda"].check()
 
 # %% [markdown]
-# ## Rung 3: vectorized
+# ## Optional: rung 3, vectorized
 #
 # Now on your own, with all that you have met: the row in registers, 16 bytes at a time, a block per row. The helpers
 # are there; `softmax/vectorized` above has the same plan, and one reduction more.
 
-# %% question="rmsnorm/vectorized/registers" points=1
+# %% question="rmsnorm/vectorized/registers"
 lk.answer("rmsnorm/vectorized/registers", 16)
 
 # %% [markdown]
@@ -1071,7 +1075,7 @@ lk.answer("rmsnorm/vectorized/registers", 16)
 
 # %% kernel="rmsnorm/vectorized"
 
-# %% check="rmsnorm/vectorized" points=6
+# %% check="rmsnorm/vectorized"
 vectorized_norm = rmsnorm["vectorized"]
 vectorized_norm.check()
 
@@ -1117,3 +1121,5 @@ page.style.hide(axis="index")
 # What you take along: lanes meet in registers, warps in shared memory, blocks in global memory behind a fence. Every
 # meeting costs waiting, so let threads do as much as they can alone first. And what has been read once should be kept,
 # in registers, or where the caches find it again.
+#
+# Next: [Matrix times vector, and weights in 8 bits](06_matvec_and_quantization.ipynb).

@@ -15,7 +15,9 @@
 # engine *yalm* does; and then you halve the work by storing weights in 8 bits, as *llama.cpp* does.
 #
 # Counts come from your own kernels, from the emulator where there is no GPU. Times are measured on your GPU, or shown
-# as they were *recorded* on an NVIDIA H200.
+# as they were *recorded* on an NVIDIA H200. You need Little's law from
+# [the first notebook](01_threads_and_latency.ipynb) and shuffles from
+# [the one before this](05_reductions_and_norms.ipynb).
 
 # %%
 import labkit as lk
@@ -147,13 +149,9 @@ assert p_thread[PER_REQUEST] == (32 + 1) / 2
 # %% [markdown]
 # ## Rung 2: warp_per_row
 #
-# Let a whole warp share a row: lane $n$ takes columns $n$, $n + 32$, $n + 64$ and so on. Neighbours read neighbours,
+# Let a whole warp share a row: lane $n$ takes columns $n$, $n + 32$, $n + 64$ and so on. Neighbors read neighbors,
 # and there are 32 times as many threads. In the end each lane holds a part of the sum, and the parts have to come
-# together.
-#
-# For that, lanes can read each other's registers. `cuda.shfl_down_sync(mask, v, far)` gives a lane the `v` of the lane
-# `far` places above it. Add what came from 16 above, then from 8, 4, 2 and 1: after five steps, lane 0 has it all. The
-# stub has that as `warp_sum`.
+# together: by the five shuffles of the reductions, which the stub has as `warp_sum`; lane 0 then has the sum.
 #
 # ### Predict
 
@@ -199,7 +197,7 @@ assert p_warp[SECTORS] < p_thread[SECTORS] / 5
 
 # %% [markdown] explain="matvec/warp_per_row" points=1
 # ### BEGIN SOLUTION
-# Half of the requests are for x. Its numbers are float32: 32 neighbours are 128 bytes, 4 sectors. The mean of 2 and 4
+# Half of the requests are for x. Its numbers are float32: 32 neighbors are 128 bytes, 4 sectors. The mean of 2 and 4
 # is 3. x is small and read by every warp, so that it comes from the caches.
 # ### END SOLUTION
 
@@ -264,8 +262,8 @@ assert t_block.median_ms > 0.97 * t_warp.median_ms
 # %% [markdown]
 # ## Rung 4: vectorized
 #
-# What limits the kernel is how much is *on its way* from memory at any time. A lane that asks for 2 bytes and waits
-# has 2 bytes on its way. Ask for 16 bytes at once, of two rows, and do not wait for one before you ask for the next.
+# What limits the kernel is Little's law: a lane that asks for 2 bytes and waits has 2 bytes in flight. Ask for 16 bytes
+# at once, of two rows, and do not wait for one before you ask for the next.
 #
 # `lk.cuda.load8(W, i)` reads 8 float16 from element `i` on in one access, as a tuple of 8 float32; `lk.cuda.load4(x,
 # i)` reads 4 float32. The index must be a multiple of 8 or 4. The stub has the way for rows that are not so kind, and
@@ -287,7 +285,7 @@ lk.answer("matvec/vectorized/requests_per_row", 8)
 #
 # Read 8 weights of either row, then 8 numbers of `x`, and use these for both sums, `first` and `second`.
 #
-# <details><summary>Hint 3: more on the way</summary>
+# <details><summary>Hint 3: more in flight</summary>
 #
 # First make it right with one step at a time. Then do four steps (1024 columns) in one pass of the loop, with all eight
 # loads of `W` before the first product, and go on one step at a time where fewer are left.
@@ -309,9 +307,9 @@ lk.plots.access_map(p_vectorized, "W")
 
 # %% [markdown]
 # Look at the theoretical occupancy in the table above: a multiprocessor can hold far fewer warps of this kernel, for
-# each needs more registers. That is where the loads on their way are kept. `launch_bounds=(THREADS, 1)` allows it:
-# the compiler may give a thread as many registers as it likes, as long as one block fits. What counts is bytes on the
-# way, not warps; many warps with 2 bytes each, or a quarter of them with 128.
+# each needs more registers. They are kept for the numbers that loads in flight will bring. `launch_bounds=(THREADS, 1)`
+# allows it: the compiler may give a thread as many registers as it likes, as long as one block fits. What counts is
+# bytes in flight, not warps: many warps with 2 bytes per lane, or a quarter of them with 128.
 
 # %% solved_only=true
 OCCUPANCY = "sm__maximum_warps_per_active_cycle_pct"
@@ -357,9 +355,9 @@ for rung in ("warp_per_row", "vectorized"):
 
 # %% [markdown] explain="matvec/vectorized" points=2
 # ### BEGIN SOLUTION
-# Bandwidth is what is on the way, divided by how long it takes to come. A lane of warp_per_row has one request of 2
-# bytes on the way, or a few where the compiler unrolls the loop; a lane of vectorized has eight of 16 bytes. And it
-# spends an eighth of the load instructions, and far fewer instructions for addresses, on the same weights.
+# Bandwidth is what is in flight over the latency. A lane of warp_per_row has one load of 2 bytes in flight, or a few
+# where the compiler unrolls the loop; a lane of vectorized has eight of 16 bytes. And it spends an eighth of the load
+# instructions, and far fewer instructions for addresses, on the same weights.
 # ### END SOLUTION
 
 # %% [markdown]
@@ -386,7 +384,7 @@ matvec["block_transpose", "cuda"].check()
 matvec["vectorized", "cuda"].check()
 
 # %% [markdown]
-# ## Two matrices at once: the feed-forward network
+# ## Optional: two matrices at once, the feed-forward network
 #
 # Llama's feed-forward network begins with $h = \mathrm{silu}(W_1 x) \cdot (W_3 x)$, number by number, where
 # $\mathrm{silu}(z) = z / (1 + e^{-z})$. yalm first did that with three launches. Two are matvecs; write the third.
@@ -397,7 +395,7 @@ ffn_glu
 
 # %% kernel="ffn_glu/three_kernels"
 
-# %% check="ffn_glu/three_kernels" points=2
+# %% check="ffn_glu/three_kernels"
 three_kernels = ffn_glu["three_kernels"]
 three_kernels.check()
 
@@ -405,7 +403,7 @@ three_kernels.check()
 # Each launch begins when the one before has ended, to the last block: three times, the GPU runs empty and fills up
 # again. And what the matvecs found out goes to memory and comes back:
 
-# %% question="ffn_glu/fused_glu/bytes_saved" points=1
+# %% question="ffn_glu/fused_glu/bytes_saved"
 lk.answer("ffn_glu/fused_glu/bytes_saved", 16 * 14336)
 
 # %% [markdown]
@@ -421,7 +419,7 @@ lk.answer("ffn_glu/fused_glu/bytes_saved", 16 * 14336)
 
 # %% kernel="ffn_glu/fused_glu"
 
-# %% check="ffn_glu/fused_glu" points=3
+# %% check="ffn_glu/fused_glu"
 fused_glu = ffn_glu["fused_glu"]
 fused_glu.check()
 
@@ -453,7 +451,7 @@ ffn_glu["fused_glu", "cuda"].check()
 #
 # At full bandwidth, only one thing makes a matvec faster: fewer bytes. llama.cpp's format `q8_0` cuts a row of
 # weights into blocks of 32. A block stores one float16 scale $d$ and 32 signed bytes $q_i$, and weight $i$ is $d
-# \cdot q_i$:
+# \cdot q_i$. (Such a block of weights has nothing to do with a block of threads.)
 #
 # ```
 # byte   0    1    2    3    4   ...   33 | 34   35   36  ...
@@ -486,22 +484,18 @@ lk.answer("matvec_q8_0/speedup", 1.88)
 # ## Rung 1: dequantize
 #
 # The plain way: turn weights into float32 when they are read, scale times quant, and go on as before. A warp takes a
-# row; a lane takes two neighbouring weights at a time, the warp 64.
+# row; a lane takes two neighboring weights at a time, the warp 64.
 #
 # `bytes_of` are the bytes of `W` with a sign, 34 to a block; `halves_of` are the same bytes read as float16, 17 to a
 # block, of which the first is a scale and the rest is nonsense. (`matvec_q8_0` also has the arguments `Q` and `D`.
 # They are for the last rung.)
 #
-# <details><summary>Hint</summary>
-#
-# Weight `k` lies in block `k // 32`. Its scale is `halves_of[row, 17 * block]`. Where do the block's bytes begin, how
-# many come before the quants, and which of these is it?
-#
-# </details>
+# The kernel is given. Before you read it: weight `k` lies in block `k // 32`; where does its scale stand in
+# `halves_of`, and where its quant in `bytes_of`?
 
-# %% kernel="matvec_q8_0/dequantize"
+# %% kernel="matvec_q8_0/dequantize" given=true
 
-# %% check="matvec_q8_0/dequantize" points=3
+# %% check="matvec_q8_0/dequantize"
 dequantize = matvec_q8_0["dequantize"]
 dequantize.check()
 
@@ -517,7 +511,14 @@ print(matvec["vectorized", "cuda"].time())
 
 # %% [markdown]
 # The first has 8192 rows of 28672 weights, the second 28672 rows of 8192: as many weights, and little more than half
-# the bytes. Yet it takes longer. Bytes are not the limit here; count requests and instructions.
+# the bytes. Yet it takes longer. Bytes are not the limit here. This is one load of a warp, of its scales:
+
+# %%
+lk.plots.access_map(p_dequantize, "W")
+
+# %% [markdown]
+# A whole request for two numbers. The quants come in requests of their own, a byte per lane in each, and every weight
+# costs several instructions besides. Count both, requests and instructions, from here on.
 
 # %% solved_only=true
 assert matvec_q8_0.bench_shape["M"] * matvec_q8_0.bench_shape["K"] == matvec.bench_shape["M"] * matvec.bench_shape["K"]
@@ -656,7 +657,7 @@ lk.answer("matvec_q8_0/repacked/load_instructions", 8)
 # Lane $n$ takes quants $16 n$ to $16 n + 15$, half a block, then the same 512 further on. Quant `k` belongs to scale
 # `k // 32`.
 #
-# <details><summary>Hint 2: more on the way</summary>
+# <details><summary>Hint 2: more in flight</summary>
 #
 # As before: first one step at a time; then two, with all loads of `Q` and `D` before the first product.
 #
@@ -706,14 +707,14 @@ assert 1.5 < half.median_ms / q8.median_ms < 16 / 8.5
 # ### BEGIN SOLUTION
 # Load requests and instructions. A lane of dequantize loads a byte at a time and its scale with it, and converts and
 # multiplies each weight; a lane of repacked loads 16 quants at once and spends one dp4a on four of them. So warps of
-# dequantize are busy with instructions and have a few bytes on the way, those of repacked wait for memory, as they
+# dequantize are busy with instructions and have a few bytes in flight, those of repacked wait for memory, as they
 # should.
 # ### END SOLUTION
 
 # %% [markdown]
 # ### Optional: the same in CUDA C++
 
-# %% kernel="matvec_q8_0/dequantize" language="cuda"
+# %% kernel="matvec_q8_0/dequantize" language="cuda" given=true
 
 # %% check="matvec_q8_0/dequantize" language="cuda"
 matvec_q8_0["dequantize", "cuda"].check()
@@ -758,3 +759,6 @@ assert (page["tokens/s at this kernel's rate"] > 0.85 * page["tokens/s at most"]
 # %% [markdown]
 # The key-value cache is still in float16 and is now a larger part of what a token reads. Its turn comes in the labs on
 # attention.
+#
+# Next: [Practice](07_small_operators.ipynb), the small operators between the matrices; or go on to
+# [the matrix product](../02_gemm/01_naive_to_tiled.ipynb).

@@ -15,11 +15,8 @@
 #
 # Each has two rungs. `plain` is one thread per number, as in llama.cpp. `vectorized` moves 16 bytes per access, and
 # looks for what else there is to save: a division, a sine, a row that is read again and again. Memory sets the time
-# of all of them; how close do they come to a copy?
-#
-# `lk.cuda.load4(array, i)` reads 4 float32 from element `i` on, in one access, as a tuple; `lk.cuda.store4(array, i,
-# values)` writes 4. The index must be a multiple of 4 in an array that begins on 16 bytes. The stubs have the way for
-# all that is not so kind.
+# of all of them; how close do they come to a copy? You need `lk.cuda.load4` and `store4` from
+# [Memory](02_memory.ipynb), and no GPU. The stubs have the way for arrays that do not begin on 16 bytes.
 
 # %%
 import labkit as lk
@@ -32,7 +29,7 @@ copy = recorded.ceilings("NVIDIA H200")["copy_gbps"]
 
 
 def compare(problem):
-    """Both rungs of yours at the small shape, and the time of ours where it was recorded or can be measured."""
+    """What your two rungs ask for, at the small shape."""
     plain, vectorized = problem["plain"].profile(), problem["vectorized"].profile()
     for name, metric in (("load requests", REQUESTS), ("store requests", STORES), ("instructions", INSTRUCTIONS)):
         print(f"{name:15} {plain[metric]:8.0f} in plain, {vectorized[metric]:8.0f} in vectorized ({plain.origin})")
@@ -40,7 +37,7 @@ def compare(problem):
 
 
 def times(problem):
-    """GB/s of both rungs in both languages."""
+    """GB/s of both rungs in both languages: yours on a GPU, ours as recorded elsewhere."""
     for rung in ("plain", "vectorized"):
         for language in ("numba", "cuda"):
             print(problem[rung, language].time())
@@ -148,8 +145,8 @@ mul["plain"].check()
 # In `vectorized`, a thread takes 4 columns of 4 rows: it reads its 4 numbers of $y$ once, and its place tells row and
 # column. Read all rows first and multiply afterwards, so that no load waits for another.
 
-# %% question="mul/vectorized/numbers_per_request" points=1
-lk.answer("mul/vectorized/numbers_per_request", 128)
+# %% question="mul/vectorized/requests_ratio" points=1
+lk.answer("mul/vectorized/requests_ratio", 32 / 5)
 
 # %% kernel="mul/vectorized"
 
@@ -272,7 +269,7 @@ diag_mask["vectorized", "cuda"].check()
 # %% [markdown]
 # ## rope
 #
-# Rotary position embedding: neighbours in a head are taken as pairs, and each pair is turned in its plane,
+# Rotary position embedding: neighbors in a head are taken as pairs, and each pair is turned in its plane,
 #
 # $$(a, b) \to (a \cos\theta - b \sin\theta,\; a \sin\theta + b \cos\theta)$$
 #
@@ -378,3 +375,25 @@ cpy_f32_f16["plain", "cuda"].check()
 
 # %% check="cpy_f32_f16/vectorized" language="cuda"
 cpy_f32_f16["vectorized", "cuda"].check()
+
+# %% [markdown]
+# ## Your page
+#
+# The three whose times were recorded, in CUDA C++, beside a copy: useful bytes per second.
+
+# %%
+rates = {f"{problem.name}/{rung}": problem[rung, "cuda"].time() for problem in (mul, diag_mask, cpy_f32_f16)
+         for rung in ("plain", "vectorized")}
+t = rates["mul/plain"]
+lk.plots.bars({name: timing.gbps for name, timing in rates.items()} | {"a copy": copy},
+              f"Small operators, {t.origin} on {t.machine}", unit="GB/s")
+
+# %% solved_only=true
+assert all((timing.gbps > 0.9 * copy) == name.endswith("vectorized") for name, timing in rates.items())
+
+# %% [markdown]
+# One plan does for all: wide accesses, several of them in flight, and what neighbors share computed or read once. The
+# plain rungs lose to it by different things: `mul` reads its row again and again, `diag_mask` reads what it throws
+# away, `cpy_f32_f16` divides.
+#
+# Next: [the matrix product](../02_gemm/01_naive_to_tiled.ipynb).

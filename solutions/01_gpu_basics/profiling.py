@@ -73,7 +73,7 @@ lk.report(naive, "memory")
 
 # %% [markdown]
 # A **request** is one load or store of a warp, and a **sector** is a piece of 32 bytes. 32 lanes that read
-# 32 neighbouring floats touch 4 sectors. This kernel's loads touch 8.5 on average: its lanes lie far apart, and L1
+# 32 neighboring floats touch 4 sectors. This kernel's loads touch 8.5 on average: its lanes lie far apart, and L1
 # has to fetch a different line for each. That is the whole story, told by three pages.
 #
 # `explain()` reads the pages in the same order and says it in three sentences. Use it to check
@@ -129,9 +129,8 @@ lk.occupancy_widget(threads=256, registers=64, shared=16384)
 lk.plots.occupancy(threads=256, registers=64, shared=16384)
 
 # %% [markdown]
-# **Little's law** says how many are enough: what is in flight = rate x waiting time. A memory that answers
-# after 300 ns and delivers 4.5 TB/s has 1.4 MB on the way at any moment. If your warps have asked for less than
-# that, you get less than that.
+# **Little's law** says how many are enough: in flight = rate x latency. A memory that answers after 350 ns and
+# delivers 4.5 TB/s has 1.6 MB in flight at any moment. If your warps have asked for less, you get less.
 
 # %% [markdown]
 # ## Case 1
@@ -336,7 +335,7 @@ lk.report(third.report, "memory")
 lk.answer("detective/third/needed", read_gbps * wait_ns / 1e3)
 
 # %% [markdown]
-# <details><summary>Hint: rate x waiting time</summary>
+# <details><summary>Hint: rate x latency</summary>
 #
 # The rate is DRAM bytes read over the time of the kernel: bytes per ns are GB/s.
 #
@@ -377,4 +376,7 @@ assert third.report["launch__thread_count"] / 32 == 128
 # 3. **Memory** and **shared**: what do the accesses look like? Weigh each oddity by its share before you mend it.
 # 4. **Launch**: do the warps suffice to hide the waiting? Little's law gives the number.
 #
-# `profile.explain()` does the same, and names the counters that it has gone by.
+# `profile.explain()` does the same, and names the counters that it has gone by. In a terminal, `labkit profile
+# script.py` writes such a report of every kernel of a program, and `labkit trace script.py` draws them over time.
+#
+# Next: [Divergence and precision](03_divergence_and_precision.ipynb).

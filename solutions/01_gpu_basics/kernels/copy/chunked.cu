@@ -1,4 +1,4 @@
-// copy/chunked: B[i] = A[offset + stride * i] in float32, 32 neighbouring elements per thread.
+// copy/chunked: B[i] = A[offset + stride * i] in float32, 32 neighboring elements per thread.
 //
 // The first rung, divided up as one would on a CPU: every thread has a piece of its own and walks through it.
 // Watch: sectors per global load request (l1tex__average_t_sectors_per_request_..._op_ld.ratio).

@@ -1,6 +1,6 @@
 // copy/coalesced: B[i] = A[offset + stride * i] in float32, one element per thread.
 //
-// Against chunked: neighbouring threads take neighbouring elements, so that the lanes of a warp stand side by
+// Against chunked: neighboring threads take neighboring elements, so that the lanes of a warp stand side by
 // side in memory and share sectors.
 // Watch: sectors per request, of loads and stores.
 //

@@ -1,8 +1,8 @@
-// copy/vectorized: B[i] = A[offset + stride * i] in float32, four neighbouring elements per thread.
+// copy/vectorized: B[i] = A[offset + stride * i] in float32, four neighboring elements per thread.
 //
 // Against unrolled: a thread moves 16 bytes with one load and one store. That needs addresses that 16 divides; a
 // copy with a stride, an odd offset or an end in the middle of a block goes element by element.
-// Watch: load requests fall 4-fold, sectors per request rise to 16: the same bytes, asked for less often.
+// Watch: load requests fall, sectors per request rise: the same bytes, asked for less often.
 //
 // launch copy_vectorized<<<((N + 1023) / 1024), (256), 0>>>(B, A, N, offset, stride)
 

@@ -1,6 +1,6 @@
-// cpy_f32_f16/vectorized: dst[h, t, d] = half(x[t, h, d]), a thread for 8 neighbours of 4 tokens.
+// cpy_f32_f16/vectorized: dst[h, t, d] = half(x[t, h, d]), a thread for 8 neighbors of 4 tokens.
 //
-// Against plain: 8 numbers are read in two pieces of 16 bytes and written in one; those of 4 tokens are on the way at
+// Against plain: 8 numbers are read in two pieces of 16 bytes and written in one; those of 4 tokens are in flight at
 // once; and the divisions serve 32 numbers.
 // Watch: load and store requests.
 //

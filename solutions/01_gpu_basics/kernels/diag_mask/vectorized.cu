@@ -1,7 +1,7 @@
 // diag_mask/vectorized: dst[h, t, s] = -inf where s > n_past + t, else x[h, t, s]; float32, a thread for 4 scores of
 // 8 rows.
 //
-// Against plain: 16 bytes per access, all 8 rows on the way at once, and a piece that is masked as a whole is not read.
+// Against plain: 16 bytes per access, all 8 rows in flight at once, and a piece that is masked as a whole is not read.
 // Watch: load requests; bytes read from device memory.
 //
 // launch diag_mask_vectorized<<<((H * T + 7) / 8, (S + 1023) / 1024), (256), 0>>>(dst, x, H * T, T, S, n_past)

@@ -1,7 +1,7 @@
 """diag_mask/vectorized: dst[h, t, s] = -inf where s > n_past + t, else x[h, t, s]; float32, a thread for 4 scores of
 4 rows.
 
-Against plain: 16 bytes per access, all 4 rows on the way at once, and a piece that is masked as a whole is not read.
+Against plain: 16 bytes per access, all 4 rows in flight at once, and a piece that is masked as a whole is not read.
 Watch: load requests; bytes read from device memory.
 """
 

@@ -1,7 +1,7 @@
 // divergence/branch: y[i] = x[i] after rounds[i] rounds of the formula of kind[i]; float32, kind and rounds int32.
 //
 // The first rung: one thread per item, and each kind has its side of a branch. Lanes of both kinds share a warp.
-// Watch: threads per instruction (smsp__thread_inst_executed_per_inst_executed.ratio), 32 at best.
+// Watch: active lanes per instruction (smsp__thread_inst_executed_per_inst_executed.ratio), 32 at best.
 //
 // launch divergence_branch<<<((N + 255) / 256), (256), 0>>>(y, x, kind, rounds, N)
 

@@ -2,7 +2,7 @@
 //
 // Against branch: both formulas are one, z + z * (p + q * z), with coefficients that a lane selects once. A kind now does
 // a multiply-add that it would not need, and no lane waits for the other kind.
-// Watch: threads per instruction; what is left is the loops' different lengths.
+// Watch: active lanes per instruction; what is left is the loops' different lengths.
 //
 // launch divergence_select<<<((N + 255) / 256), (256), 0>>>(y, x, kind, rounds, N)
 

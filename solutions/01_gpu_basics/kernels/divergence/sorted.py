@@ -1,8 +1,8 @@
 """divergence/sorted: y[i] = x[i] after rounds[i] rounds of the formula of kind[i]; float32, kind and rounds int32.
 
 Against select: a block of 256 threads takes 1024 items and sorts their numbers by length, by counting, in shared
-memory. Then neighbouring lanes take neighbours of the sorted list, and their loops end nearly together.
-Watch: threads per instruction; the price is the sort, and loads of x and kind that are no longer in order.
+memory. Then neighboring lanes take neighbors of the sorted list, and their loops end nearly together.
+Watch: active lanes per instruction; the price is the sort, and loads of x and kind that are no longer in order.
 """
 
 from numba import cuda, float32, int32

@@ -2,7 +2,7 @@
 //
 // Against many_threads: a quarter of the threads, each with four independent loads. In flight are threads times
 // loads per thread, and memory does not care which of the two it is.
-// Watch: warps fall 4-fold; the time stays.
+// Watch: warps fall; the time stays.
 //
 // launch walk_both<<<((W + 1023) / 1024), (256), 0>>>(place, table, start, N, W, steps)
 

@@ -2,7 +2,7 @@
 
 Against many_threads: a quarter of the threads, each with four independent loads. In flight are threads times
 loads per thread, and memory does not care which of the two it is.
-Watch: warps fall 4-fold; the time stays.
+Watch: warps fall; the time stays.
 """
 
 from numba import cuda, int32

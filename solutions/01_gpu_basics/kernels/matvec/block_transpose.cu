@@ -1,7 +1,7 @@
 // matvec/block_transpose: y[m] = sum over k of W[m, k] * x[k], W float16, all else float32; 32 rows per block.
 //
 // Against warp_per_row: 32 warps stand in one block. Each leaves the sum of its row in shared memory; then lane n of
-// the first warp picks up that of warp n, and the warp stores 32 neighbours in one request of 128 bytes.
+// the first warp picks up that of warp n, and the warp stores 32 neighbors in one request of 128 bytes.
 // Watch: store requests, and sectors of 32 bytes that are written for 4.
 //
 // launch matvec_block_transpose<<<((M + 31) / 32), (1024), 0>>>(y, W, x, M, K)

@@ -2,9 +2,9 @@
 //
 // Against block_transpose: a lane reads 8 weights at a time, 16 bytes, of two rows, and for both the same 8 numbers of
 // x. Smaller blocks wait less for their last warp. The loop is unrolled 4 times, and the launch bounds (256, 1) let the
-// compiler take the registers to have all of its loads on the way at once. Rows that do not start on 16 bytes go one
+// compiler take the registers to have all of its loads in flight at once. Rows that do not start on 16 bytes go one
 // number at a time.
-// Watch: load requests; bytes on the way per lane.
+// Watch: load requests; bytes in flight per lane.
 //
 // launch matvec_vectorized<<<((M + 15) / 16), (256), 0>>>(y, W, x, M, K)
 

@@ -1,9 +1,9 @@
 """matvec/vectorized: y[m] = sum over k of W[m, k] * x[k], W float16, all else float32; two rows per warp, 16 per block.
 
 Against block_transpose: a lane reads 8 weights at a time, 16 bytes, of two rows, and for both the same 8 numbers of x.
-Smaller blocks wait less for their last warp. Four steps are on the way at once, and the launch bounds let the compiler
+Smaller blocks wait less for their last warp. Four steps are in flight at once, and the launch bounds let the compiler
 take the registers for that. Rows that do not start on 16 bytes go one number at a time.
-Watch: load requests; bytes on the way per lane.
+Watch: load requests; bytes in flight per lane.
 """
 
 from numba import cuda, float32

@@ -1,6 +1,6 @@
 """matvec/warp_per_row: y[m] = sum over k of W[m, k] * x[k], W float16, all else float32; a block of one warp per row.
 
-Against thread_per_row: the 32 lanes share a row and read neighbours in it. Each has a part of the sum in the end, and
+Against thread_per_row: the 32 lanes share a row and read neighbors in it. Each has a part of the sum in the end, and
 shuffles add them up: five steps, each halving the distance.
 Watch: sectors per load request; warps per multiprocessor.
 """

@@ -1,8 +1,8 @@
 """matvec_q8_0/dequantize: y[m] = sum of d q[i] x[i] over the blocks of row m; W in block_q8_0, a block of one warp per
 row.
 
-The first rung, and llama.cpp's dequantize_mul_mat_vec: a lane widens two neighbouring weights to float32, scale times
-quant, and multiplies them with two numbers of x. Arithmetic is as without quantisation; only less is read.
+The first rung, and llama.cpp's dequantize_mul_mat_vec: a lane widens two neighboring weights to float32, scale times
+quant, and multiplies them with two numbers of x. Arithmetic is as without quantization; only less is read.
 block_q8_0 is 34 bytes: a float16 scale d, then 32 signed bytes q.
 Watch: load requests per weight; instructions per weight.
 

@@ -4,8 +4,8 @@
 // Against dp4a: the quants of a row lie side by side in Q and start on 16 bytes, so that a lane reads 16 of them at
 // once, half a block; scales are in D. x is taken apart in the same way, its scales kept in float32, and serves two
 // rows. The loop is unrolled 4 times, and the launch bounds (128, 1) let the compiler take the registers to have all of
-// its loads on the way at once.
-// Watch: load requests; bytes on the way per lane.
+// its loads in flight at once.
+// Watch: load requests; bytes in flight per lane.
 //
 // workspace xq int8 (K)
 // workspace xd float32 (K / 32)

@@ -3,8 +3,8 @@ warp.
 
 Against dp4a: the quants of a row lie side by side in Q and start on 16 bytes, so that a lane reads 16 of them at once,
 half a block; scales are in D. x is taken apart in the same way, its scales kept in float32, and serves two rows. Two
-steps of 512 weights are on the way at once, and the launch bounds let the compiler take the registers for that.
-Watch: load requests; bytes on the way per lane.
+steps of 512 weights are in flight at once, and the launch bounds let the compiler take the registers for that.
+Watch: load requests; bytes in flight per lane.
 """
 
 import math

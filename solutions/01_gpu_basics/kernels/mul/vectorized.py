@@ -1,8 +1,8 @@
 """mul/vectorized: dst[r, c] = x[r, c] * y[c] in float32, a thread for 4 columns of 4 rows.
 
-Against plain: 16 bytes per access, all 4 rows on the way at once; the 4 numbers of y are read once and kept in
+Against plain: 16 bytes per access, all 4 rows in flight at once; the 4 numbers of y are read once and kept in
 registers for the 4 rows; and the place of a thread gives row and column, without a division.
-Watch: load requests, five for 16 numbers per thread against 32 in plain.
+Watch: load requests, of x and of y.
 """
 
 from numba import cuda, float32

@@ -1,8 +1,8 @@
 // precision/half8: y[i] = max(x[i], 0) in float16, eight numbers per thread in accesses of 16 bytes.
 //
-// Against half2: the widest access there is. A multiprocessor needs some tens of kilobytes under way at any time to
+// Against half2: the widest access there is. A multiprocessor needs some tens of kilobytes in flight at any time to
 // keep memory busy; with 16 bytes per lane it has them.
-// Watch: requests, a quarter as many; bytes in flight.
+// Watch: load requests fall; bytes in flight rise.
 //
 // launch precision_half8<<<((N + 2047) / 2048), (256), 0>>>(y, x, N)
 

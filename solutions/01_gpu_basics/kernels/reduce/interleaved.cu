@@ -1,6 +1,6 @@
 // reduce/interleaved: y[0] = sum of x[N] in float32, one number per thread, a tree in shared memory.
 //
-// Each block adds up 256 numbers, and the kernel is launched again on the blocks' sums. Four rounds are enough for
+// The first rung: a block adds up 256 numbers; the kernel is launched again on the blocks' sums. Four rounds do for
 // every N that an int holds; for a short x the last ones copy one number. In the step s = 1, 2, 4 ... every
 // (2 s)-th thread adds what lies s further on. The order of the additions depends on N alone.
 // Watch: divergent branches; in every step but the last ones, each warp has lanes that add and lanes that do not.

@@ -1,6 +1,6 @@
 """reduce/interleaved: y[0] = sum of x[N] in float32, one number per thread, a tree in shared memory.
 
-Each block adds up 256 numbers, and the kernel is launched again on the blocks' sums until one is left. In the
+The first rung: a block adds up 256 numbers; the kernel is launched again on the blocks' sums until one is left. In the
 step s = 1, 2, 4 ... every (2 s)-th thread adds what lies s further on, so the adding threads thin out. The order
 of the additions depends on N alone: the same x gives the same bits in every run.
 Watch: divergent branches; in every step but the last ones, each warp has lanes that add and lanes that do not.

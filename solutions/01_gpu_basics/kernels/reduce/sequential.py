@@ -1,7 +1,7 @@
 """reduce/sequential: y[0] = sum of x[N] in float32, one number per thread, a tree in shared memory.
 
 Against strided: other pairs. In the step s = 128, 64 ... 1, the second half of what is left is added to the first
-half, so that neighbouring threads read neighbouring words.
+half, so that neighboring threads read neighboring words.
 Watch: bank conflicts are gone, and divergent branches stay few.
 """
 

@@ -1,6 +1,6 @@
 """rmsnorm/two_kernels: y[r, c] = x[r, c] / sqrt(mean of x[r]^2 + eps) * w[c] in float32, as llama.cpp does it.
 
-Two operators of a graph, two kernels: one warp per row normalizes, into an intermediate result; then a thread per
+The first rung, two operators of a graph, two kernels: a warp per row normalizes, into a tensor between; a thread per
 number multiplies by the weight of its column.
 Watch: global load and store sectors, and what moves through DRAM; the intermediate result is written and read.
 """

@@ -1,7 +1,7 @@
 // rope/vectorized: every pair (x[t, h, p, 0], x[t, h, p, 1]) turned by (n_past + t) * base^(-p / P); float32, a thread
 // for 2 pairs of 4 heads.
 //
-// Against plain: 16 bytes per access, 4 heads on the way at once, and blocks full of threads with work. The angle is
+// Against plain: 16 bytes per access, 4 heads in flight at once, and blocks full of threads with work. The angle is
 // the same for all heads of a token: one sine and one cosine serve 4 of them.
 // Watch: instructions per pair; load requests.
 //

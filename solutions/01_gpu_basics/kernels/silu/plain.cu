@@ -1,6 +1,6 @@
 // silu/plain: dst[i] = x[i] / (1 + exp(-x[i])) in float32, one thread per number, in blocks of 256.
 //
-// The first rung, and llama.cpp's own. A warp reads 128 bytes with each request, and has one on the way at a time.
+// The first rung, and llama.cpp's own. A warp reads 128 bytes with each request, and has one in flight at a time.
 // Watch: load requests, and the time against a plain copy.
 //
 // launch silu_plain<<<((N + 255) / 256), (256), 0>>>(dst, x, N)

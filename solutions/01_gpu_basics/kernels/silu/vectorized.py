@@ -1,9 +1,8 @@
 """silu/vectorized: dst[i] = x[i] / (1 + exp(-x[i])) in float32, 4 numbers per thread.
 
-Against plain: 16 bytes per access, so that each request brings four times as much, and four times as much is on the
-way. Small blocks make room for the next sooner. What is left at the end, and tensors that do not start on 16 bytes, go
-one number at a time.
-Watch: load requests, a quarter; bytes on the way per thread, 16 against 4.
+Against plain: 16 bytes per access, so that each request brings more, and more is in flight at a time. Small blocks make
+room for the next sooner. What is left at the end, and tensors that do not start on 16 bytes, go one number at a time.
+Watch: load requests fall; bytes in flight per thread rise.
 """
 
 import math

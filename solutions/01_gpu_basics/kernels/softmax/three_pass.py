@@ -1,6 +1,6 @@
 """softmax/three_pass: y[r, c] = exp(x[r, c] - max) / sum in float32, one block per row.
 
-As the formula reads: a pass over the row for its largest number, one for the sum of the exponentials, one to write.
+The first rung, as the formula reads: a pass over the row for the largest number, one for the sum, one to write.
 The largest is subtracted so that no exponential overflows. -inf gives 0.
 Watch: global load sectors; the row is read three times.
 """

@@ -1,8 +1,8 @@
 // transpose/padded: B[j, i] = A[i, j] in float32, one block per tile of 32 x 32.
 //
-// Against tiled: a word that nobody uses at the end of each row of the tile. Neighbours in a column are 33 words
+// Against tiled: a word that nobody uses at the end of each row of the tile. Neighbors in a column are 33 words
 // apart, one bank further on each.
-// Watch: shared-memory wavefronts of loads fall 32-fold.
+// Watch: shared-memory wavefronts of loads fall.
 //
 // launch transpose_padded<<<((N + 31) / 32, (M + 31) / 32), (32, 8), 0>>>(B, A, M, N)
 

@@ -1,7 +1,7 @@
 """transpose/swizzled: B[j, i] = A[i, j] in float32, one block per tile of 32 x 32.
 
 Against padded: no word is wasted. Element (row, column) stands in column `column ^ row` of the tile: each row
-holds its own elements, in an order that puts neighbours in a column into different banks.
+holds its own elements, in an order that puts neighbors in a column into different banks.
 Watch: shared-memory wavefronts stay as in padded; shared bytes per block fall to 4096.
 """
 

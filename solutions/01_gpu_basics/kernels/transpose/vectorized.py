@@ -1,10 +1,10 @@
 """transpose/vectorized: B[j, i] = A[i, j] in float32, one block per tile of 64 x 64, 4 x 4 elements per thread.
 
 Against swizzled: every access is 16 bytes wide, four of them in flight per thread. A thread loads 4 pieces of 4
-neighbours below each other, turns the 4 x 4 square round in registers, and writes its 4 new rows to the tile.
+neighbors below each other, turns the 4 x 4 square round in registers, and writes its 4 new rows to the tile.
 The tile keeps rows of B, as 16 pieces of 16 bytes each; which piece stands where is swizzled by row. Blocks are
-numbered down A, so that neighbours write neighbouring pieces of B.
-Watch: global and shared requests fall 4-fold; every row of the tile is 256 bytes side by side, in A and in B.
+numbered down A, so that neighbors write neighboring pieces of B.
+Watch: global and shared requests fall; every row of the tile is 256 bytes side by side, in A and in B.
 """
 
 from numba import cuda, float32

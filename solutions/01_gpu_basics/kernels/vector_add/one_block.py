@@ -2,7 +2,7 @@
 
 Against one_thread: the threads take turns. Thread t takes element t, then t + 1024, and so on, so that the
 lanes of a warp always stand side by side. All of it still happens on one multiprocessor.
-Watch: lanes per instruction; load requests fall 32-fold.
+Watch: active lanes per instruction; load requests fall 32-fold.
 """
 
 from numba import cuda

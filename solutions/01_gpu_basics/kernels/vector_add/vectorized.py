@@ -1,8 +1,8 @@
-"""vector_add/vectorized: C[i] = A[i] + B[i] in float32, four neighbouring elements per thread.
+"""vector_add/vectorized: C[i] = A[i] + B[i] in float32, four neighboring elements per thread.
 
 Against grid: a thread loads and stores 16 bytes with one instruction. The same bytes travel, asked for in a
-quarter of the requests, and each thread has twice 16 bytes under way instead of twice 4.
-Watch: load requests fall 4-fold, sectors per request rise to 16.
+quarter of the requests, and each thread has twice 16 bytes in flight instead of twice 4.
+Watch: load requests fall, sectors per request rise; bytes in flight per thread.
 """
 
 from numba import cuda
