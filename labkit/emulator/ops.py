@@ -828,7 +828,20 @@ def fma64(a, b, c):
 
 @_op("fma")
 def _fma(op, mods, types):
-    kind = types[0]
+    signs = _flag(mods, "-ab"), False, _flag(mods, "-c")  # of contracted operations, see contraction.py
+    made = _fma_plain(mods, types[0])
+    if made is None or not any(signs):
+        return made
+    top = DTYPES[types[0]].type(0x80008000 if types[0].endswith("x2") else 0x8000) if types[0] in HALVES else None
+
+    def fn(*args):
+        turned = (x if not s else -x if top is None else x ^ top for x, s in zip(args, signs, strict=True))
+        return made.fn(*turned)
+
+    return Op(fn, made.src, made.dst)
+
+
+def _fma_plain(mods, kind):
     if kind in HALVES:
         return _half(None, kind, mods, 3)
     mode = _one_of(mods, ROUNDINGS)

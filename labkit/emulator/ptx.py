@@ -237,9 +237,13 @@ class Module:
                     f"It has {', '.join(self.entries) or 'none'}.",
                 )
             try:
-                self.programs[entry] = _Flattener(self, function).run()
+                program = _Flattener(self, function).run()
             except _MALFORMED as error:
                 raise _broken(f"{type(error).__name__}: {error}") from error
+            from labkit.emulator.contraction import contract
+
+            program.instructions = contract(program.instructions)
+            self.programs[entry] = program
         return self.programs[entry]
 
 

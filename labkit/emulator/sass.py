@@ -126,7 +126,7 @@ def machine_code(
     options = [f"-arch={arch}", "-lineinfo", "-v" if tool else "-verbose"]
     if max_registers:
         options.append(f"-maxrregcount={max_registers}")
-    parts = (_version(tool), entry, *options, ptx)
+    parts = (_version(tool), *options, ptx)
     try:
         text, log = json.loads(cache.kept(parts, "json") or b"")
     except ValueError:

@@ -432,6 +432,10 @@ def _odd(e: Emitter, r: Value, whole: Value, rest: Value, finite: tuple[Value, .
 
 
 def _arithmetic(e: Emitter, i: Instruction, kind: str, xs: list[Value]) -> Value:
+    if {"-ab", "-c"} & set(i.mods):  # of contracted operations, see contraction.py
+        top = e.constant(0x80008000 if kind.endswith("x2") else 1 << (xs[0].bits - 1), xs[0].bits)
+        turned = ("-ab" in i.mods, False, "-c" in i.mods)
+        xs = [e.apply("xor", x, top) if turn else x for x, turn in zip(xs, turned, strict=True)]
     if kind in FLOATS:
         if {"rz", "rm", "rp"} & set(i.mods):
             raise Unknown(i.text)
