@@ -1,0 +1,99 @@
+"""gqa_bf16: attention of one query token per sequence over a KV cache in bfloat16 with a single head, D = 128.
+
+Q is bfloat16 [B, HQ, 128], the caches K and V are bfloat16 [B, T, 1, 128], lengths int32 [B] says how many of T tokens
+each sequence has (at least 1), O is bfloat16 [B, HQ, 128]. All HQ query heads, 1 to 16, share the one head of the
+cache, as on one of eight GPUs that hold a Llama 2 70B. What lies beyond a sequence's length is NaN.
+"""
+
+from __future__ import annotations
+
+from labkit.problems import _kv_int4 as kv
+from labkit.problems.problem import Problem, Question, Step, Tensor
+
+_WMMA = "numba has no wmma fragments"
+
+
+def reference(Q, K, V, lengths, split_k=16):
+    return kv.attend(Q, kv.inside(K, lengths), kv.inside(V, lengths), lengths)
+
+
+def magnitude(Q, K, V, lengths, split_k=16):
+    return kv.magnitude(Q, kv.inside(K, lengths), kv.inside(V, lengths), lengths)
+
+
+def baseline(Q, K, V, lengths, split_k=16):
+    """PyTorch's scaled dot product attention."""
+    return kv.baseline(Q, kv.inside(K, lengths), kv.inside(V, lengths), lengths)
+
+
+def _rows(shape, generator):
+    import torch
+
+    return kv.spoil(kv.random_rows(shape, generator).to(torch.bfloat16))
+
+
+def flops(d):
+    return 4 * d["B"] * d["HQ"] * d["T"] * kv.D  # a multiplication and an addition, in Q K^T and in P V
+
+
+def intensity(row_bytes: float, heads: int = 8) -> float:
+    """FLOP per byte of cache: the document's estimate, without scales and shifts where rows are bare."""
+    return 4 * heads * kv.D / (2 * row_bytes)
+
+
+SHAPES = (
+    {"B": 2, "T": 33, "HQ": 8, "split_k": 2},
+    {"B": 1, "T": 1, "HQ": 1},
+    {"B": 3, "T": 123, "HQ": 5, "split_k": 3},
+    {"B": 1, "T": 64, "HQ": 16, "split_k": 1},
+    {"B": 3, "T": 301, "HQ": 9, "split_k": 2},
+)
+LARGE = (
+    {"B": 3, "T": 16381, "HQ": 16},
+    {"B": 64, "T": 8192, "HQ": 8, "split_k": 32},
+    {"B": 37, "T": 2047, "HQ": 7, "split_k": 7},
+)
+
+problem = Problem(
+    name="gqa_bf16",
+    lab="04_int4_gqa",
+    formula="O[b,h] = softmax(Q[b,h] K[b]^T / sqrt(128)) V[b]",
+    dims=("B", "T", "HQ"),
+    inputs={
+        "Q": Tensor(("B", "HQ", kv.D), "bfloat16"),
+        "K": Tensor(("B", "T", 1, kv.D), "bfloat16", _rows),
+        "V": Tensor(("B", "T", 1, kv.D), "bfloat16", _rows),
+        "lengths": Tensor(("B",), "int32", derive=lambda i: kv.random_lengths(i["K"])),
+    },
+    outputs={"O": Tensor(("B", "HQ", kv.D), "bfloat16")},
+    reference=reference,
+    baseline=baseline,
+    magnitude=magnitude,
+    flops=flops,
+    math="bfloat16",
+    options={"split_k": 16},
+    ladder=(
+        Step("cuda_core", "a warp per token, lanes share a row", "instructions per byte"),
+        Step(
+            "cu_baseline", "8 heads at once on tensor cores, 4 warps", "tensor operations; local memory",
+            languages=("cuda",), why=_WMMA,
+        ),
+        Step(
+            "cu_optimized", "int4_gqa's rungs, as far as they concern bfloat16", "stalls; bank conflicts",
+            languages=("cuda",), why=_WMMA,
+        ),
+    ),
+    shapes=SHAPES,
+    large_shapes=LARGE,
+    profile_shape={"B": 2, "T": 256, "HQ": 8, "split_k": 1},
+    odd_shape={"B": 3, "T": 219, "HQ": 6, "split_k": 2},
+    bench_shape={"B": 512, "T": 8192, "HQ": 8, "split_k": 16},
+    questions={
+        "intensity": Question(
+            "8 query heads share a cache in bfloat16. How many FLOP are done per byte of K and V read?",
+            lambda: intensity(2 * kv.D),
+            "FLOP/byte",
+            "Each number of K and of V is 2 bytes, and takes part in 8 multiplications and 8 additions.",
+        ),
+    },
+)

@@ -1,0 +1,24 @@
+"""int4_gqa_4group: int4_gqa on rows of 80 bytes, with a scale and a shift for each 32 numbers; the same kernels,
+compiled with -DGROUPS=4."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from labkit.problems import _kv_int4 as kv
+from labkit.problems.int4_gqa import problem as int4_gqa
+from labkit.problems.problem import Tensor
+
+_CACHE = Tensor(("B", "T", 1, kv.row_bytes(4)), "uint8", kv.random_cache)
+
+problem = replace(
+    int4_gqa,
+    name="int4_gqa_4group",
+    kernels="int4_gqa",
+    inputs={**int4_gqa.inputs, "K": _CACHE, "V": _CACHE},
+    ladder=tuple(
+        replace(step, defines=("GROUPS=4",), languages=("cuda",), why="numba's files are compiled for rows of 68 bytes")
+        for step in int4_gqa.ladder
+    ),
+    questions={},
+)

@@ -1,0 +1,118 @@
+"""Wrong kernels of int4_gqa."""
+
+from wrong import Wrong
+
+_FAR_NUMBA = "its = libdevice.exp2f((stats[s, b, h, 0] - top) * float32(SCALE))"
+
+WRONG = [
+    Wrong(
+        "nibbles the wrong way round",
+        "cuda_core",
+        (
+            ("k0 = float32(packed & 15) * scale", "k0 = float32(packed >> 4 & 15) * scale"),
+            ("k1 = float32(packed >> 4 & 15) * scale", "k1 = float32(packed & 15) * scale"),
+        ),
+        (
+            ("(packed & 15) * scale + shift, (packed >> 4", "(packed >> 4 & 15) * scale + shift, (packed"),
+            ("(packed >> 8 & 15) * scale + shift, (packed >> 12)", "(packed >> 12) * scale + shift, (packed >> 8 & 15)"),
+        ),
+        "value",
+        r"O\[\d, \d, \d+\] got",
+    ),
+    Wrong(
+        "no shift",
+        "cuda_core",
+        ("shift = float32(V_halves[b, t, 1])", "shift = float32(0)"),
+        ("shift = __high2float(by)", "shift = 0.0f"),
+        "value",
+        r"O\[0, 0, 0\] got",
+    ),
+    Wrong(
+        "pieces put together without their maxima",
+        "cuda_core",
+        (_FAR_NUMBA, "its = float32(1)"),
+        ("mine = exp2f((its - top) * SCALE);", "mine = 1.0f;"),
+        "value",
+        r"O\[0, \d, \d+\] got",
+    ),
+    Wrong(
+        "what is beyond the length",
+        "cuda_core",
+        ("last = min(first + piece, length)", "last = first + piece"),
+        ("last = min(first + piece, lengths[b]);", "last = first + piece;"),
+        "value|out_of_bounds",
+        r"O\[\d, \d, \d+\] got|outside",
+    ),
+    Wrong(
+        "no square root of D",
+        "cu_baseline",
+        None,
+        ("1.44269504f / 11.3137085f", "1.44269504f"),
+        "value",
+        r"O\[0, 0, \d+\] got",
+    ),
+    Wrong(
+        "cast in place before all have read",
+        "opt02_cast_p",
+        None,
+        ("__syncthreads();  // all have read", ""),
+        "race",
+        r"shared",
+    ),
+    Wrong(
+        "V's tail",
+        "opt06_group_vector_loads",
+        None,
+        ("        if (t < n)\n            words =", "        if (t < n + 16)\n            words ="),
+        "value|out_of_bounds",
+        r"O\[\d, \d, \d+\] got|outside V",
+    ),
+    Wrong(
+        "P against another head's maximum",
+        "opt07_max_from_fragment",
+        None,
+        ("float sum = 0.0f, best = maxima[h];", "float sum = 0.0f, best = maxima[0];"),
+        "value",
+        r"O\[\d, \d, \d+\] got",
+    ),
+    Wrong(
+        "no barrier after the scores",
+        "opt09_swizzle_p",
+        None,
+        ("__syncthreads();  // all scores are there, and each warp's maxima", ""),
+        "race",
+        r"shared",
+    ),
+    Wrong(
+        "tokens of the fragment of P in order",
+        "opt08_p_into_fragment",
+        None,
+        ("lane % 4 * 2 + e % 2 + e / 2 * 8]", "lane % 4 * 4 + e]"),
+        "value",
+        r"O\[0, 0, \d+\] got",
+    ),
+    Wrong(
+        "sums that do not shrink",
+        "opt11_direct_mma",
+        None,
+        ("best[e] = top[e], sum[e] *= shrink[e];", "best[e] = top[e];"),
+        "value",
+        r"O\[\d, \d, \d+\] got",
+    ),
+    Wrong(
+        "a tile read before it is there",
+        "opt11_direct_mma",
+        None,
+        (':: "n"(STAGES - 2)', ':: "n"(STAGES - 1)'),
+        "race|uninitialized|value",
+        r"shared|O\[",
+    ),
+    Wrong(
+        "128 taken off in place of 136",
+        "opt11_direct_mma",
+        None,
+        ("- 136 * all_p", "- 128 * all_p"),
+        "value",
+        r"O\[0, 0, 0\] got",
+    ),
+]

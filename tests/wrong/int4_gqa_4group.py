@@ -1,0 +1,30 @@
+"""Wrong kernels of int4_gqa_4group, whose files are those of int4_gqa."""
+
+from wrong import Wrong
+
+WRONG = [
+    Wrong(
+        "the first group's scale for all",
+        "cu_baseline",
+        None,
+        ("((const __half2 *)row)[8 * at / GROUP]", "((const __half2 *)row)[0]"),
+        "value",
+        r"O\[0, 0, \d+\] got",
+    ),
+    Wrong(
+        "sums of p' over all groups",
+        "opt11_direct_mma",
+        None,
+        ("g % GROUPS == group ? 0x3f803f80 : 0", "0x3f803f80"),
+        "value",
+        r"O\[0, 0, \d+\] got",
+    ),
+    Wrong(
+        "8 bytes at an address that is a multiple of 4",
+        "opt06_group_vector_loads",
+        None,
+        ("(const unsigned *)(row + HEADER) + at;", "(const unsigned *)(row + HEADER) + at + 1;"),
+        "misaligned",
+        r"8",
+    ),
+]
