@@ -436,10 +436,11 @@ def _speed(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
+    from labkit.grading import rubric
     from labkit.notebook.build import build
     from labkit.root import root
 
-    changed = build(root(), check=arguments.check)
+    changed = build(root(), check=arguments.check) + rubric.write(root(), check=arguments.check)
     if arguments.check and changed:
         names = ", ".join(str(path.relative_to(root())) for path in changed)
         raise LabkitError(f"{names}: not what the master gives; run labkit build and commit.")
@@ -449,15 +450,17 @@ def _build(arguments: argparse.Namespace) -> int:
 
 
 def _release(arguments: argparse.Namespace) -> int:
+    from labkit.grading import rubric, scheme
     from labkit.notebook.release import release
     from labkit.root import root
 
-    points = None
+    points = given = None
     if arguments.points:
-        from labkit.grading import scheme
-
-        points = scheme.cell_points(scheme.load(root(), arguments.labs, scheme.read_points(arguments.points)))
+        given = scheme.read_points(arguments.points)
+        points = scheme.cell_points(scheme.load(root(), arguments.labs, given))
     release(root(), arguments.folder, arguments.labs, points)
+    if (arguments.folder / rubric.PAGE).exists():
+        rubric.write(arguments.folder, scheme.load(root(), arguments.labs, given))
     print(f"Released to {arguments.folder}.")
     return 0
 

@@ -87,7 +87,7 @@ def test_the_tests_run_in_the_pinned_versions():
         try:
             found[name] = Version(metadata.version(name)).public
         except metadata.PackageNotFoundError:
-            assert name == "playwright", f"{name} is not installed"
+            assert name in ("playwright", "nbgrader"), f"{name} is not installed"  # of some tests alone
             continue
         assert Version(found[name]) == Version(version), f"{name} {found[name]} is installed"
 
