@@ -583,7 +583,10 @@ def _case(problem: Problem, shape: dict[str, Any], seed: bytes, name: str) -> _C
 
 
 def hidden_shapes(problem: Problem, seed: bytes, rung: str, number: int = HIDDEN_SHAPES) -> list[dict[str, Any]]:
-    """Shapes drawn from the seed, within what the problem's own shapes span and as divisible as these are."""
+    """Shapes drawn from the seed, within what the problem's own shapes span and as divisible as these are.
+
+    Shapes that the problem's own reference refuses are none.
+    """
     draw = random.Random(hmac.digest(seed, f"shapes {problem.name}/{rung}".encode(), "sha256"))
     own = [problem.dims_of(shape) for shape in problem.shapes]
     most = max(problem.flops(shape) + problem.bytes(shape) for shape in own)
@@ -595,13 +598,26 @@ def hidden_shapes(problem: Problem, seed: bytes, rung: str, number: int = HIDDEN
     for _ in range(1000):
         shape = dict(draw.choice(own))  # with its options
         for name, (step, low, high) in ranges.items():
+            if draw.random() < 0.25:
+                continue  # as it is, for problems in which few sizes go together
             size = math.exp(draw.uniform(math.log(low), math.log(high + 1)))
             shape[name] = max(low, int(size) // step * step)
-        if shape not in own and shape not in found and problem.flops(shape) + problem.bytes(shape) <= most:
+        known = shape in own or shape in found or problem.flops(shape) + problem.bytes(shape) > most
+        if not known and _legal(problem, shape):
             found.append(shape)
         if len(found) == number:
             break
     return found
+
+
+def _legal(problem: Problem, shape: dict[str, Any]) -> bool:
+    try:
+        inputs = problem.make_inputs(shape, 0).values()
+        exact = [t.double() if t.is_floating_point() else t for t in inputs]
+        problem.reference(*exact, **problem.options_of(shape))
+    except (LabkitError, RuntimeError, ValueError, IndexError):
+        return False
+    return True
 
 
 def judge(runner: Runner, trial: Trial, seed: bytes | None) -> Verdict:
