@@ -50,6 +50,14 @@ def test_no_recorded_time_is_below_its_bound():
         assert fraction == pytest.approx(timing.bound.ms / timing.median_ms) and name == timing.bound.binds
 
 
+def test_recorded_times_are_to_be_had_beside_a_gpu(monkeypatch, tmp_path):
+    monkeypatch.setattr("labkit.kernels.gpu.available", lambda: True)
+    monkeypatch.setenv("LABKIT_ROOT", str(tmp_path))  # where no kernel was written yet
+    (tmp_path / "labs").mkdir()
+    timing = lk.problem("gemm")["naive"].time(recorded=True, **CUBE)
+    assert timing.origin == "recorded" and "solution" in timing.label
+
+
 def test_it_stands_beside_timings_and_ladders():
     assert "of the FP32 ceiling (at best 2.13 ms)" in repr(lk.problem("gemm")["naive"].time(**CUBE))
     assert "at best 2.13 ms, bound by FP32" in lk.problem("gemm")._repr_html_()

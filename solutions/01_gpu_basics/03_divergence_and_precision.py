@@ -366,7 +366,7 @@ divergence["sorted", "cuda"].check()
 
 # %%
 for rung in ("branch", "select", "sorted"):
-    python, cpp = divergence[rung].time(), divergence[rung, "cuda"].time()
+    python, cpp = (divergence[rung, language].time(recorded=True) for language in ("numba", "cuda"))
     print(f"{rung:7} numba {python.median_ms:.3f} ms, CUDA C++ {cpp.median_ms:.3f} ms; {cpp.origin} on {cpp.machine}")
 
 # %% [markdown]
@@ -376,7 +376,7 @@ for rung in ("branch", "select", "sorted"):
 # nearly what the branch did.
 
 # %% solved_only=true
-ms = {(rung.step.name, language): divergence[rung.step.name, language].time().median_ms
+ms = {(rung.step.name, language): divergence[rung.step.name, language].time(recorded=True).median_ms
       for rung in divergence for language in ("numba", "cuda")}
 assert ms["branch", "numba"] / ms["select", "numba"] > 1.4 > 1.2 > ms["branch", "cuda"] / ms["select", "cuda"] > 1
 assert ms["select", "cuda"] / ms["sorted", "cuda"] > 1.5
@@ -654,7 +654,7 @@ assert not half_sums.passed and half_sums.failures[0].kind == "value"
 accumulator["wide", "cuda"].check()
 
 # %%
-sums_timed = [accumulator[rung, "cuda"].time() for rung in ("scalar", "wide")]
+sums_timed = [accumulator[rung, "cuda"].time(recorded=True) for rung in ("scalar", "wide")]
 for timing in sums_timed:
     print(f"{timing.label}: {timing.median_ms:.3f} ms, {timing.bound.ms / timing.median_ms:.0%} of the read ceiling, "
           f"{timing.ratio:.2f} times as fast as PyTorch; {timing.origin} on {timing.machine}")

@@ -226,7 +226,7 @@ lk.answer("reduce/strided/conflicts_of_second_step", 4)
 # %% [markdown]
 # <details><summary>Hint 1: the plan</summary>
 #
-# The loop over `s` and the barrier in it stay as they are. Only who adds, and what, changes.
+# The loop over `s` and the barrier in it are those of interleaved. Only who adds, and what, changes.
 #
 # <details><summary>Hint 2: which pair?</summary>
 #

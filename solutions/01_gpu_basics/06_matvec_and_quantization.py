@@ -14,13 +14,19 @@
 # fast a given model can be on a given GPU; then you climb a ladder of kernels that gets there, as the inference
 # engine *yalm* does; and then you halve the work by storing weights in 8 bits, as *llama.cpp* does.
 #
-# Counts come from your own kernels, from the emulator where there is no GPU. Times are measured on your GPU, or shown
-# as they were *recorded* on an NVIDIA H200. You need Little's law from
-# [the first notebook](01_threads_and_latency.ipynb) and shuffles from
-# [the one before this](05_reductions_and_norms.ipynb).
+# Counts come from your own kernels, from the emulator where there is no GPU. Times are those of our kernels in CUDA
+# C++, *recorded* on an NVIDIA H200; `matvec["vectorized"].time()` measures yours on a GPU. You need Little's law from
+# [the first notebook](01_threads_and_latency.ipynb) and shuffles from [the one before
+# this](05_reductions_and_norms.ipynb).
 
 # %%
 import labkit as lk
+
+
+def ours(problem, rung):
+    """The time of our kernel in CUDA C++, as recorded."""
+    return problem[rung, "cuda"].time(recorded=True)
+
 
 matvec = lk.problem("matvec")
 matvec
@@ -247,7 +253,7 @@ assert p_block[REQUESTS] == p_warp[REQUESTS]
 # 8192 weights is 16384 bytes, and its result 4.
 
 # %%
-t_warp, t_block = matvec["warp_per_row", "cuda"].time(), matvec["block_transpose", "cuda"].time()
+t_warp, t_block = ours(matvec, "warp_per_row"), ours(matvec, "block_transpose")
 print(t_warp)
 print(t_block)
 
@@ -331,7 +337,7 @@ lk.plots.ladder([t for t in timings if "torch" not in t.label])
 
 # %%
 torch_fp16 = next(t for t in timings if t.label == "matvec/torch_fp16")
-top = matvec["vectorized", "cuda"].time()
+top = ours(matvec, "vectorized")
 for t in (torch_fp16, matvec["vectorized"].time(), top):
     print(t)
 
@@ -345,7 +351,7 @@ assert top.gbps > 4250
 
 # %%
 for rung in ("warp_per_row", "vectorized"):
-    python, cpp = (matvec[rung, language].time() for language in ("numba", "cuda"))
+    python, cpp = (matvec[rung, language].time(recorded=True) for language in ("numba", "cuda"))
     print(f"{rung:14} {python.gbps:6.0f} GB/s in Python, {cpp.gbps:6.0f} GB/s in C++ ({python.origin})")
 
 # %% [markdown]
@@ -428,10 +434,10 @@ fused_glu.profile().diff(three_kernels.profile())
 
 # %%
 for rung in ("three_kernels", "fused_glu"):
-    print(ffn_glu[rung, "cuda"].time())
+    print(ours(ffn_glu, rung))
 
 # %% solved_only=true
-assert ffn_glu["fused_glu", "cuda"].time().median_ms < ffn_glu["three_kernels", "cuda"].time().median_ms
+assert ours(ffn_glu, "fused_glu").median_ms < ours(ffn_glu, "three_kernels").median_ms
 
 # %% [markdown]
 # ### Optional: the same in CUDA C++
@@ -506,8 +512,8 @@ weights = small["M"] * small["K"]
 print(f"{32 * p_dequantize[INSTRUCTIONS] / weights:.1f} thread instructions per weight ({p_dequantize.origin})")
 
 # %%
-print(matvec_q8_0["dequantize", "cuda"].time())
-print(matvec["vectorized", "cuda"].time())
+print(ours(matvec_q8_0, "dequantize"))
+print(ours(matvec, "vectorized"))
 
 # %% [markdown]
 # The first has 8192 rows of 28672 weights, the second 28672 rows of 8192: as many weights, and little more than half
@@ -522,7 +528,7 @@ lk.plots.access_map(p_dequantize, "W")
 
 # %% solved_only=true
 assert matvec_q8_0.bench_shape["M"] * matvec_q8_0.bench_shape["K"] == matvec.bench_shape["M"] * matvec.bench_shape["K"]
-assert matvec_q8_0["dequantize", "cuda"].time().median_ms > matvec["vectorized", "cuda"].time().median_ms
+assert ours(matvec_q8_0, "dequantize").median_ms > ours(matvec, "vectorized").median_ms
 
 # %% [markdown]
 # ## Rung 2: dp4a
@@ -688,8 +694,8 @@ q8_timings = show_recorded("matvec_q8_0").timings
 lk.plots.ladder([t for t in q8_timings if t.shape == matvec_q8_0.bench_shape])
 
 # %%
-q8 = matvec_q8_0["repacked", "cuda"].time()
-half = matvec["vectorized", "cuda"].time()
+q8 = ours(matvec_q8_0, "repacked")
+half = ours(matvec, "vectorized")
 print(q8)
 print(f"{half.median_ms / q8.median_ms:.2f} times as fast as float16, with as many weights; 16 / 8.5 = {16 / 8.5:.2f}")
 

@@ -37,10 +37,10 @@ def compare(problem):
 
 
 def times(problem):
-    """GB/s of both rungs in both languages: yours on a GPU, ours as recorded elsewhere."""
+    """GB/s of both rungs: yours where there is a GPU, and ours in CUDA C++, as recorded."""
     for rung in ("plain", "vectorized"):
-        for language in ("numba", "cuda"):
-            print(problem[rung, language].time())
+        print(problem[rung].time())
+        print(problem[rung, "cuda"].time(recorded=True))
 
 
 print(f"a copy: {copy:.0f} GB/s (recorded on an H200)")
@@ -164,7 +164,7 @@ assert p_vectorized[INSTRUCTIONS] < p_plain[INSTRUCTIONS] / 2
 times(mul)
 
 # %% solved_only=true
-assert mul["vectorized", "cuda"].time().gbps > 0.9 * copy and mul["vectorized"].time().gbps > 0.9 * copy
+assert all(mul["vectorized", language].time(recorded=True).gbps > 0.9 * copy for language in ("numba", "cuda"))
 
 # %% [markdown]
 # ### Optional: in CUDA C++
@@ -251,7 +251,7 @@ assert 4 * p_vectorized[REQUESTS] < p_plain[REQUESTS]
 times(diag_mask)
 
 # %% solved_only=true
-assert all(diag_mask["vectorized", language].time().gbps > 0.9 * copy for language in ("numba", "cuda"))
+assert all(diag_mask["vectorized", language].time(recorded=True).gbps > 0.9 * copy for language in ("numba", "cuda"))
 
 # %% [markdown]
 # ### Optional: in CUDA C++
@@ -360,8 +360,8 @@ times(cpy_f32_f16)
 # costs more than the memory traffic.
 
 # %% solved_only=true
-assert cpy_f32_f16["plain", "cuda"].time().gbps < 0.5 * copy
-assert all(cpy_f32_f16["vectorized", language].time().gbps > 0.9 * copy for language in ("numba", "cuda"))
+assert cpy_f32_f16["plain", "cuda"].time(recorded=True).gbps < 0.5 * copy
+assert all(cpy_f32_f16["vectorized", language].time(recorded=True).gbps > 0.9 * copy for language in ("numba", "cuda"))
 
 # %% [markdown]
 # ### Optional: in CUDA C++
@@ -382,8 +382,8 @@ cpy_f32_f16["vectorized", "cuda"].check()
 # The three whose times were recorded, in CUDA C++, beside a copy: useful bytes per second.
 
 # %%
-rates = {f"{problem.name}/{rung}": problem[rung, "cuda"].time() for problem in (mul, diag_mask, cpy_f32_f16)
-         for rung in ("plain", "vectorized")}
+rates = {f"{problem.name}/{rung}": problem[rung, "cuda"].time(recorded=True)
+         for problem in (mul, diag_mask, cpy_f32_f16) for rung in ("plain", "vectorized")}
 t = rates["mul/plain"]
 lk.plots.bars({name: timing.gbps for name, timing in rates.items()} | {"a copy": copy},
               f"Small operators, {t.origin} on {t.machine}", unit="GB/s")
