@@ -791,7 +791,7 @@ for column, tiles in enumerate(in_flight.values(), 1):
     for number, at in enumerate(tiles):
         z[at] = number
     figure.add_heatmap(z=z, colorscale=[(0, "#eaf2fa"), (1, "#2171b5")], zmin=0, zmax=127, xgap=1, ygap=1, row=1,
-                       col=column, colorbar=dict(title="order", thickness=14, tickvals=[0, 64, 127]), showscale=column == 3,
+                       col=column, showscale=column == 3, colorbar=dict(title="order", thickness=14, tickvals=[0, 64]),
                        hovertemplate="tile row %{y}, column %{x}: number %{z}<extra></extra>")
 figure.update_yaxes(autorange="reversed", showgrid=False)
 figure.update_xaxes(showgrid=False, title="columns of 256")

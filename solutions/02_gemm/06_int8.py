@@ -1,0 +1,514 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Matrix multiplication with whole numbers
+#
+# Large models are often run on weights of one byte. Half the bytes of `float16` come from memory, and tensor cores do
+# twice as many multiply-adds per instruction. What they compute then is *exact*: sums of whole numbers have no rounding
+# errors, in any order. What is not exact is the step before, **quantisation**.
+#
+# In this notebook you take your kernel from `float16` to `int8`. Most of it stays as it is, and that is the surprise:
+# the hardware hardly notices what is in the bytes. Then you quantise a product of real numbers, and measure what it
+# costs in accuracy.
+#
+# You need your `mma_async` from the notebook before. Is it there, and right?
+
+# %%
+import labkit as lk
+
+gemm_f16 = lk.problem("gemm_f16")
+mma_async = gemm_f16["mma_async"]
+mma_async.check(shapes=[dict(M=129, N=264, K=40)])
+
+# %%
+gemm_int8 = lk.problem("gemm_int8")
+gemm_int8
+
+# %% [markdown]
+# Look at the formula: $B$ is stored as $N \times K$, with $K$ as its inner dimension, like $A$. Libraries call that
+# **K-major**, and it is how the weights of a linear layer lie in PyTorch anyway. You will see why it matters.
+#
+# ## What there is to gain
+#
+# ### Predict
+
+# %% question="gemm_int8/int8_mma/multiply_adds" points=1
+predicted_adds = lk.answer("gemm_int8/int8_mma/multiply_adds", 4096)
+predicted_adds
+
+# %% question="gemm_int8/int8_mma/bytes" points=1
+predicted_bytes = lk.answer("gemm_int8/int8_mma/bytes", 4096 * 4096 * (1 + 1 + 4))
+predicted_bytes
+
+# %% [markdown]
+# The rates that PyTorch's libraries reach on an H200, as `labkit ceilings` recorded them:
+
+# %%
+from labkit import recorded
+
+rates = recorded.ceilings("NVIDIA H200")
+print(f"bfloat16 {rates['bf16_tflops']:.0f} TFLOP/s, int8 {rates['int8_tops']:.0f} TOP/s (recorded)")
+
+# %% [markdown]
+# Not twice as much. A factor that an instruction offers, a whole kernel has to earn.
+
+# %% solved_only=true
+assert 1 < rates["int8_tops"] / rates["bf16_tflops"] < 1.5
+assert predicted_adds.value == 2 * 16 * 8 * 16
+
+# %% [markdown]
+# ## Exact, as long as it fits
+#
+# A product of two `int8` fits into 15 bits, and a sum of $K$ of them goes into an `int32`. How long may it be?
+
+# %% [markdown]
+# <details><summary>Hint 1: the largest product</summary>
+#
+# `int8` goes from -128 to 127. Which product is the largest? It is not 127 times 127.
+#
+# <details><summary>Hint 2: how often it fits</summary>
+#
+# The largest `int32` is $2^{31} - 1$. Divide and round down.
+#
+# </details></details>
+
+# %% question="gemm_int8/int8_wmma/largest_sum" points=1
+predicted_sum = lk.answer("gemm_int8/int8_wmma/largest_sum", (2**31 - 1) // 128**2)
+predicted_sum
+
+# %% [markdown]
+# Beyond that the sum wraps around, without a word. Here is a warp whose sums stand at the largest `int32` already when
+# it adds 32 products of 1:
+
+# %%
+import numpy as np
+from numba import cuda, int32, uint32
+
+
+@cuda.jit
+def one_more(out):
+    ones, most = uint32(0x01010101), int32(2**31 - 1)  # four int8 in a register
+    c = lk.cuda.mma_m16n8k32((ones, ones, ones, ones), (ones, ones), (most, most, most, most))
+    out[cuda.threadIdx.x] = c[0]
+
+
+wrapped = np.zeros(32, np.int32)
+p_one = lk.emulate(one_more, 1, 32, [wrapped])
+print(f"{2**31 - 1:,} + 32 = {wrapped[0]:,}")
+
+# %% [markdown]
+# Layers of real models are not that deep; an overflow is a thing to know about, not one to meet.
+#
+# And exact means: the same bits in every order. For `float32`, reversing a sum changes it; for whole numbers nothing
+# does. That is why `check()` allows no error at all in this notebook.
+
+# %%
+random = np.random.default_rng(0)
+whole = random.integers(-128, 128, (2, 4096)).astype(np.int8)
+real = random.standard_normal((2, 4096)).astype(np.float32)
+
+
+def one_by_one(terms):
+    """The sum of the terms, added one after the other in their own type."""
+    return np.add.accumulate(terms)[-1]
+
+
+products = whole[0].astype(np.int32) * whole[1]
+print(f"int32:   {one_by_one(products)} and, backwards, {one_by_one(products[::-1])}")
+print(f"float32: {one_by_one(real[0] * real[1])} and, backwards, {one_by_one((real[0] * real[1])[::-1])}")
+
+# %% solved_only=true
+assert (wrapped == -(2**31) + 31).all()
+assert predicted_sum.value * 128**2 < 2**31 <= (predicted_sum.value + 1) * 128**2
+assert one_by_one(products) == one_by_one(products[::-1])
+assert one_by_one(real[0] * real[1]) != one_by_one((real[0] * real[1])[::-1])
+
+# %% [markdown]
+# ## Fragments of bytes
+#
+# `m16n8k32` takes 16 x 32 of $A$ and 32 x 8 of $B$. Four `int8` lie in a register, where two `float16` lay. Here are
+# the elements of $A$ for `int8`, and for `float16`; the number is the lane.
+
+# %% jupyter={"source_hidden": true}
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from labkit.emulator.tensor import mma_layout
+
+
+def held_by(places, shape):
+    """For each element of a matrix, the lane that holds it. places: element numbers by lane and place."""
+    lanes = np.empty(shape, int)
+    for lane, elements in enumerate(places):
+        lanes.flat[elements] = lane
+    return lanes
+
+
+bytes_a = held_by(mma_layout("a", 16, 8, 32, "s8"), (16, 32))
+halves_a = held_by(mma_layout("a", 16, 8, 16, "f16"), (16, 16))
+titles = ["A of m16n8k32, int8: 16 x 32", "A of m16n8k16, float16: 16 x 16"]
+figure = make_subplots(2, 1, subplot_titles=titles, vertical_spacing=0.1)
+for row, lanes in enumerate((bytes_a, halves_a), 1):
+    figure.add_heatmap(
+        z=lanes, text=lanes, texttemplate="%{text}", textfont=dict(size=9), xgap=1, ygap=1, zmin=0, zmax=31,
+        row=row, col=1, colorscale=[(0, "#eaf2fa"), (0.5, "#9ecae1"), (1, "#4292c6")], showscale=False,
+        hovertemplate="row %{y}, column %{x}: lane %{z}<extra></extra>",
+    )
+    for y, x in np.argwhere(lanes == 6):
+        figure.add_shape(type="rect", x0=x - 0.5, x1=x + 0.5, y0=y - 0.5, y1=y + 0.5,
+                         line=dict(color="#d93025", width=2), row=row, col=1)
+figure.update_yaxes(autorange="reversed", showgrid=False, dtick=4)
+figure.update_xaxes(showgrid=False, dtick=4)
+figure.update_layout(title="The lane that holds each element; lane 6 framed", template="plotly_white", height=760)
+
+# %% [markdown]
+# Byte for byte it is **the same picture**: a row has 32 bytes, and a lane holds bytes $4q$ to $4q + 3$ of it, and 16
+# further. So `ldmatrix`, which moves rows of 16 bytes and hands out pieces of 4, brings fragments of `int8` too,
+# without knowing.
+#
+# One thing it cannot do. For $B$, a lane wants 4 elements along $K$. Turned round by `ldmatrix_transposed`, a matrix
+# comes in units of 16 bits: *pairs* of bytes stay together, and they are neighbours along the wrong dimension. If $B$
+# lies K-major, nothing needs to be turned: its rows are what the lanes want. Here both are, for the first 8 columns of
+# $B$: the bytes of the K-major tile that a lane gets from `ldmatrix`, and those that its fragment should have.
+
+# %%
+lane = 6
+want = mma_layout("b", 16, 8, 32, "s8")[lane]  # numbers k * 8 + column
+columns, k = want % 8, want // 8
+print(f"lane {lane} of the fragment of B holds column {set(columns.tolist())}, k = {k.tolist()}")
+print(f"as bytes of a tile with 32 per column: {(columns * 32 + k).tolist()}")
+
+# %% solved_only=true
+assert (np.repeat(halves_a, 2, axis=1) == bytes_a).all()
+every = mma_layout("b", 16, 8, 32, "s8")
+g, q = np.arange(32) // 4, np.arange(32) % 4
+assert (every % 8 == g[:, None]).all()
+assert (every // 8 == np.stack([16 * i + 4 * q + e for i in (0, 1) for e in range(4)], axis=1)).all()
+
+# %% [markdown]
+# ## Rung: int8_wmma
+#
+# As before, first the gentle way, in CUDA C++, with fragments of 16 x 16 x 16. A tile has the same bytes as in
+# wmma_tiled and is twice as deep: 128 x 64. But a fragment is only 16 *bytes* deep now.
+#
+# ### Predict
+
+# %% [markdown]
+# <details><summary>Hint 1: rows of 64</summary>
+#
+# Rows begin 64 bytes apart. You have met that before: it is a row of 32 `float16`.
+#
+# <details><summary>Hint 2: slices</summary>
+#
+# 8 rows of 16 bytes, one after the other. How many bytes is that, and how many do the banks have?
+#
+# </details></details>
+
+# %% question="gemm_int8/int8_wmma/passes_in_rows" points=1
+predicted_rows = lk.answer("gemm_int8/int8_wmma/passes_in_rows", 4)
+predicted_rows
+
+# %% question="gemm_int8/int8_wmma/passes_in_slices" points=1
+predicted_slices = lk.answer("gemm_int8/int8_wmma/passes_in_slices", 1)
+predicted_slices
+
+# %% [markdown]
+# ### Read
+#
+# So this kernel stores its tiles in **slices**: first the 16 bytes of `k` = 0 to 15 of all rows, then those of 16 to
+# 31, and so on. It takes neither padding nor a swizzle.
+
+# %% kernel="gemm_int8/int8_wmma" language="cuda" given=true
+
+# %% check="gemm_int8/int8_wmma" language="cuda"
+int8_wmma = gemm_int8["int8_wmma", "cuda"]
+int8_wmma.check()
+
+# %% [markdown]
+# ### Profile
+
+# %%
+OPERATIONS = {"int8": "sm__ops_path_tensor_src_int8.sum", "float16": "sm__ops_path_tensor_src_fp16.sum"}
+REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
+SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+SHARED = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
+STORE_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
+INSTRUCTIONS = "smsp__inst_executed.sum"
+
+shape = dict(M=256, N=256, K=256)
+p_wmma = int8_wmma.profile(**shape)
+print(f"{p_wmma[OPERATIONS['int8']]:,.0f} tensor operations ({p_wmma.origin})")
+print(f"{p_wmma[CONFLICTS]:.0f} conflicts of shared loads, {p_wmma[STORE_CONFLICTS]:.0f} of shared stores")
+
+# %%
+lk.plots.access_map(p_wmma, "tA")
+
+# %% [markdown]
+# No load has a conflict. The stores have some: neighbouring lanes copy neighbouring pieces of a row of $A$, and those
+# go to different slices, 2048 bytes apart, which is the same bank. One layout does not suit both sides; a swizzle does,
+# as you know, and the next kernel has one.
+
+# %% solved_only=true
+def worst(row_bytes):
+    words = [(row * row_bytes // 4 + word) % 32 for row in range(8) for word in range(4)]
+    return max(words.count(bank) for bank in words)
+
+
+assert worst(64) == predicted_rows.value and worst(16) == predicted_slices.value
+assert p_wmma[CONFLICTS] == 0 < p_wmma[STORE_CONFLICTS]
+assert p_wmma[OPERATIONS["int8"]] == 2 * 256**3 and p_wmma[OPERATIONS["float16"]] == 0
+
+# %% [markdown]
+# ## Rung: int8_mma
+#
+# Your mma_async, in `int8`. What changes?
+#
+# - A tile is 128 x 64, in bytes as large as before. A piece of 16 bytes has 16 elements, and a row has 4 pieces, as
+#   $A$'s tile had in `float16`. The same swizzle fits, and since $B$ lies as $A$ does, it fits both.
+# - One `mma_m16n8k32` goes 32 along $K$.
+# - For $B$, no `ldmatrix_transposed`: lanes name rows of $B$'s tile, which are columns of the product.
+#
+# ### Write
+
+# %% [markdown]
+# <details><summary>Hint 1: the plan</summary>
+#
+# Take the loop of your mma_async. `fetch` has one tile to fetch now: call it for both. A step is 64 of $K$, in two
+# halves of 32.
+#
+# <details><summary>Hint 2: a fragment of A</summary>
+#
+# Lanes 0 to 15 name the 16 rows at `k`, lanes 16 to 31 the same rows 16 elements further.
+#
+# <details><summary>Hint 3: two fragments of B</summary>
+#
+# One ldmatrix brings four matrices: for the first 8 columns of the product `k` and `k + 16`, then for the next 8
+# columns the same. So lanes 0 to 7 name 8 rows of `tB` at `k`; lanes 8 to 15 the same rows at `k + 16`; lanes 16 to 31
+# the next 8 rows. Registers 0 and 1 are the first fragment, 2 and 3 the second.
+#
+# </details></details></details>
+
+# %% kernel="gemm_int8/int8_mma"
+
+# %% check="gemm_int8/int8_mma" points=8
+int8_mma = gemm_int8["int8_mma"]
+int8_mma.check()
+
+# %% [markdown]
+# ### Profile
+#
+# The same product with both kernels, in `float16` and in `int8`:
+
+# %%
+p_f16 = mma_async.profile(**shape)
+p_int8 = int8_mma.profile(**shape)
+
+# %% jupyter={"source_hidden": true}
+import pandas as pd
+
+page = pd.DataFrame(
+    {
+        "tensor operations": int(p[OPERATIONS[kind]]),
+        "instructions of tensor cores": int(p[OPERATIONS[kind]]) // size,
+        "global load requests": int(p[REQUESTS]),
+        "sectors": int(p[SECTORS]),
+        "wavefronts of shared loads": int(p[SHARED]),
+        "bank conflicts": int(p[CONFLICTS] + p[STORE_CONFLICTS]),
+        "barriers of a block": int(max(p.steps.phases)),
+    }
+    for p, kind, size in ((p_f16, "float16", 4096), (p_int8, "int8", 8192))
+)
+page.index = ["mma_async, float16", "int8_mma"]
+page.T.style.format(thousands=",").set_caption(
+    f"M = N = K = {shape['K']} ({p_int8.origin})"
+).set_table_styles([{"selector": "td", "props": "text-align: right"}])
+
+# %% [markdown]
+# The same number of operations, and half of everything else.
+
+# %% solved_only=true
+halved = ["instructions of tensor cores", "global load requests", "sectors", "wavefronts of shared loads",
+          "barriers of a block"]  # fmt: skip
+assert (page.loc["mma_async, float16", halved] == 2 * page.loc["int8_mma", halved]).all()
+assert page["tensor operations"].nunique() == 1 and (page["bank conflicts"] == 0).all()
+assert p_int8[INSTRUCTIONS] < p_f16[INSTRUCTIONS]
+
+# %% [markdown]
+# ### Explain
+#
+# Suppose that $B$ came as $K \times N$, as in gemm_f16. Where in the kernel could you turn it round, and why is it
+# better if whoever stores the weights does it?
+
+# %% [markdown] explain="gemm_int8/int8_mma" points=2
+# ### BEGIN SOLUTION
+# On the way into shared memory: single bytes would have to be stored down a column, through registers, for cp.async
+# and ldmatrix only move 16 bytes that stay together, or pairs. That is work in every block and for every product. The
+# weights are stored once and used again and again, so they are turned round once, before.
+# ### END SOLUTION
+
+# %% [markdown]
+# ### Optional: the same in CUDA C++
+#
+# With all that mma_tuned has: larger tiles, four stages, blocks that stay, tiles in an order for the L2.
+
+# %% kernel="gemm_int8/int8_mma" language="cuda"
+
+# %% check="gemm_int8/int8_mma" language="cuda"
+gemm_int8["int8_mma", "cuda"].check()
+
+# %% [markdown]
+# ## Quantise
+#
+# Numbers of a real model are not whole. **Symmetric quantisation** divides them by a scale $s$ and rounds:
+#
+# $$q = \mathrm{round}(x / s), \qquad s = \max|x| \,/\, 127, \qquad x \approx s\,q .$$
+#
+# A scale for each row of $A$ and one for each column of the product (each row of the K-major $B$) can be taken out of
+# the sum, for they do not depend on $k$:
+#
+# $$C_{ij} \approx s_i\,t_j \sum_k q_{ik}\,r_{jk} .$$
+#
+# The sum is your kernel's, and exact. All of the error is in the rounding before it.
+
+# %% question="gemm_int8/quantise/largest_error" points=1
+predicted_error = lk.answer("gemm_int8/quantise/largest_error", 4 / 127 / 2)
+predicted_error
+
+# %% [markdown]
+# ### Write
+#
+# Complete `quantise`. `rows=True` makes one scale for each row, `rows=False` one for all.
+
+
+# %%
+import torch
+
+from labkit.kernels import gpu
+
+device = "cuda" if gpu.available() else "cpu"
+
+
+def quantise(x, rows=True):
+    """int8 numbers of x, contiguous, and the scales, [rows, 1] or [1, 1]. x: float32 [rows, K]."""
+    ### BEGIN SOLUTION
+    largest = x.abs().amax(dim=1, keepdim=True) if rows else x.abs().max().reshape(1, 1)
+    scale = largest.clamp(min=1e-30) / 127  # a row of zeros stays one
+    return (x / scale).round().to(torch.int8), scale
+    ### END SOLUTION
+
+
+def product(A, B, rows=True):
+    """A @ B.T by int8: A [M, K], B [N, K], float32."""
+    (q, s), (r, t) = quantise(A, rows), quantise(B, rows)
+    C = torch.empty(A.shape[0], B.shape[0], dtype=torch.int32, device=A.device)
+    int8_mma.kernel.launch(C, q, r)
+    return C.float() * s * t.T
+
+
+def error(C, exact):
+    """Error of C relative to `exact`: norm by norm."""
+    return float((C.double() - exact).norm() / exact.norm())
+
+
+torch.manual_seed(0)
+A, B = torch.randn(64, 512, device=device), torch.randn(64, 512, device=device)
+exact = A.double() @ B.double().T
+print(f"int8, a scale for each row: {error(product(A, B), exact):.2%}")
+print(f"int8, one scale:            {error(product(A, B, rows=False), exact):.2%}")
+print(f"bfloat16:                   {error(A.bfloat16().double() @ B.bfloat16().double().T, exact):.2%}")
+
+# %% [markdown]
+# Where does this come from? Rounding to steps of $s$ makes an error that is spread evenly between $-s/2$ and $s/2$, and
+# has a standard deviation of $s / \sqrt{12}$. Numbers of a normal distribution with standard deviation 1 have a largest
+# magnitude of about 3 in a row of 512. So the error of an element is about $3 / 127 / \sqrt{12}$ of its size; both
+# operands have one; and in a sum, errors and terms grow alike. Computed, with the scales that your rows have:
+
+# %%
+steps = [float(quantise(x)[1].square().mean()) for x in (A, B)]
+estimate = (sum(steps) / 12) ** 0.5
+print(f"estimated {estimate:.2%}, found {error(product(A, B), exact):.2%}")
+
+# %% [markdown]
+# ### Outliers
+#
+# A single large number spoils its scale, and with it everybody who shares it. Multiply one row of $A$ by 30, or one
+# *column* of it, which is one `k` in all rows:
+
+# %%
+row, column = A.clone(), A.clone()
+row[3] *= 30
+column[:, 3] *= 30
+found = {}
+for name, matrix in (("as it was", A), ("one row x 30", row), ("one column x 30", column)):
+    # The other rows' error, and without the outlier's own part of the sum: what is left of everybody else.
+    keep = [i for i in range(64) if i != 3]
+    others = [k for k in range(512) if k != 3]
+    rest = (matrix[keep][:, others].double() @ B[:, others].double().T).norm()
+    for rows in (True, False):
+        off = product(matrix, B, rows)[keep].double() - (matrix.double() @ B.double().T)[keep]
+        found[name, rows] = float(off.norm() / rest)
+
+# %% jupyter={"source_hidden": true}
+cases = list(dict.fromkeys(name for name, _ in found))
+figure = go.Figure(
+    [go.Bar(name=label, x=cases, y=[found[name, rows] for name in cases], texttemplate="%{y:.1%}",
+            textposition="outside", cliponaxis=False, marker_color=color)
+     for rows, label, color in ((False, "one scale for each matrix", "#9ecae1"),
+                                (True, "a scale for each row", "#2171b5"))]
+)
+figure.update_layout(
+    title="Error of the other 63 rows, relative to what the ordinary numbers contribute", barmode="group",
+    template="plotly_white", height=400, yaxis=dict(tickformat=".0%"), legend=dict(orientation="h", y=-0.12),
+)
+
+# %% [markdown]
+# Scales by rows keep a bad row's damage to itself. Against a bad *column*, which every row of $A$ has a part of, they
+# can do nothing: the scale of such a `k` would have to stand inside of the sum. Activations of large language models
+# have just such columns. There are ways out: leave those few in a wider type, or divide them in $A$ and multiply them
+# in $B$ before quantising; or a scale for each block of some 32 `k`, as the formats of the matrix-vector lab have.
+
+# %% solved_only=true
+q, s = quantise(A)
+assert q.dtype == torch.int8 and q.shape == A.shape and s.shape == (64, 1) and q.is_contiguous()
+assert int(q.abs().amax(dim=1).min()) == 127
+assert bool(((q * s - A).abs() <= s / 2 * (1 + 1e-4)).all())
+assert abs(float(quantise(torch.tensor([[4.0, 0.1]]))[1]) / 2 - predicted_error.value) < 1e-6
+assert quantise(A, rows=False)[1].shape == (1, 1) and not quantise(torch.zeros(2, 8))[0].any()
+by_rows, by_one = error(product(A, B), exact), error(product(A, B, rows=False), exact)
+assert 0.005 < by_rows < by_one < 0.03 and abs(by_rows / estimate - 1) < 0.1
+assert error(A.bfloat16().double() @ B.bfloat16().double().T, exact) < by_rows / 2
+assert found["one row x 30", True] == found["as it was", True] < found["one row x 30", False] / 5
+assert min(found["one column x 30", rows] for rows in (True, False)) > 5 * found["as it was", True]
+
+# %% [markdown]
+# ### Explain
+#
+# Why can a scale for each row of $A$ be taken out of the sum, and one for each column of $A$ not? What would the kernel
+# have to do for the latter?
+
+# %% [markdown] explain="gemm_int8/quantise" points=2
+# ### BEGIN SOLUTION
+# A row's scale is the same for all terms of a sum, so it is a common factor and multiplies the result. A column's scale
+# belongs to one k and differs from term to term. The kernel would have to scale each product before it is added, in
+# float32 and outside of the tensor cores; or, if the scale is the same for a block of k, scale the block's whole sum
+# and add it to a float32 sum.
+# ### END SOLUTION
+
+# %% [markdown]
+# ## Your page
+#
+# - An `int8` product of any order of sums has the same bits, up to $K$ = 131,071.
+# - Fragments of bytes are fragments of `float16`, byte for byte; only $B$ must lie K-major.
+# - With the same registers, stages and swizzle, half the instructions and half the bytes do the same number of
+#   operations.
+# - The error is made before the product, and who shares a scale shares the damage.
+
+# %% solved_only=true
+assert predicted_sum.value == 131_071
