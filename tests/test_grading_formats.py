@@ -18,7 +18,7 @@ from grading_results import HIDDEN, KNOWN, WRONG, answer, explain, kernel, resul
 
 from labkit import cli
 from labkit.errors import LabkitError
-from labkit.grading import csvs, formats, gradescope, manual, prairielearn, results, scheme
+from labkit.grading import csvs, formats, gradescope, manual, prairielearn, results, sandbox, scheme
 from labkit.notebook.build import notebook
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,7 +138,7 @@ def test_the_zip_has_both_programs_at_its_root_and_no_other_assignment(assignmen
             assert modes[name] & 0o111 and archive.read(name).startswith(b"#!/usr/bin/env bash\n")
             subprocess.run(["bash", "-n"], input=archive.read(name), check=True)
         setup = archive.read("setup.sh").decode()
-    assert modes["seed"] & 0o077 == 0 and "chmod -R go-rwx" in setup
+    assert modes["seed"] & 0o077 == 0 and "chmod -R go-rwx solutions seed" in setup
     masters = [name for name in modes if name.startswith("solutions/") and "/kernels/" not in name]
     assert "solutions/02_gemm/01_naive_to_tiled.py" in masters
     assert all(name.startswith("solutions/02_gemm/") for name in masters)
@@ -164,6 +164,29 @@ def test_the_zip_grades_a_submission(assignment, tmp_path):
     assert failed == ["gemm: flops - Answer"]
     assert found["score"] == sum(t["max_score"] for t in found["tests"]) - 1
     assert "0" * 64 not in target.read_text()  # the seed
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_a_weak_box_of_root_runs_as_another_user(tmp_path, monkeypatch):
+    """What the zip asks for; a stand-in for Python says who runs it."""
+    who = tmp_path / "who"
+    stand_in = Path("/tmp") / f"labkit-who-{os.getpid()}"
+    stand_in.write_text(f"#!/bin/sh\nid -un > {who}\n")
+    stand_in.chmod(0o755)
+    monkeypatch.setattr(sandbox.sys, "executable", str(stand_in))
+    for name, expected in ((None, "root"), ("nobody", "nobody")):
+        for folder in (tmp_path, *tmp_path.parents):  # for nobody to write
+            if folder.is_relative_to("/tmp/"):
+                folder.chmod(0o777)
+        who.unlink(missing_ok=True)
+        monkeypatch.setenv("LABKIT_GRADING_USER", name) if name else monkeypatch.delenv("LABKIT_GRADING_USER", False)
+        with pytest.raises(LabkitError, match="No sandboxed process"):
+            sandbox.Box("x", "rlimits").call({}, seconds=10)
+        assert who.read_text().strip() == expected
+    monkeypatch.setenv("LABKIT_GRADING_USER", "nobody-of-that-name")
+    with pytest.raises(LabkitError, match="no such user"):
+        sandbox.Box("x", "rlimits").call({}, seconds=10)
+    stand_in.unlink()
 
 
 def test_the_command_writes_the_zip_and_refuses_what_is_not_there(tmp_path, capsys, monkeypatch):

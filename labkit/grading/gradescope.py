@@ -112,7 +112,8 @@ done
 "$python" -m venv .venv
 .venv/bin/pip install -q --no-deps -c constraints.txt --index-url https://download.pytorch.org/whl/cpu torch
 .venv/bin/pip install -q -c constraints.txt -e .
-chmod -R go-rwx /autograder/source/solutions /autograder/source/seed
+chmod -R go-rwx solutions seed
+chmod -R go+rX .venv labkit
 """
 
 RUN = """\
@@ -121,6 +122,7 @@ RUN = """\
 set -euo pipefail
 cd /autograder/source
 export LABKIT_ROOT=/autograder/source
+export LABKIT_GRADING_USER=nobody  # where the container allows no bubblewrap: so that solutions and seed stay unread
 exec .venv/bin/python -m labkit.grading.gradescope /autograder/submission /autograder/results/results.json
 """
 
