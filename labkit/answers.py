@@ -30,12 +30,12 @@ class Answer:
             said = f"{self.value!r} is {'right' if self.right else 'not it'}."
             return f"{said} {self.question.explain}" if self.right else f"{said} Look at the report again."
         if self.right:
-            return f"{self.value:,.10g} {self.question.unit} is right. {self.question.explain}".strip()
+            return f"{_short(self.value)} {self.question.unit} is right. {self.question.explain}".strip()
         want = self.question.value()
         side = "too low" if self.value < want else "too high"
         ratio = max(abs(want / self.value), abs(self.value / want)) if self.value and want else float("inf")
         far = ", but near" if ratio < 1.5 else ", by a factor of more than ten" if ratio > 10 else ""
-        return f"{self.value:,.10g} {self.question.unit} is {side}{far}. Work it out again, lane by lane."
+        return f"{_short(self.value)} {self.question.unit} is {side}{far}. Work it out again."
 
     def __repr__(self) -> str:
         return f"{self.question.text}\n  {self.verdict}"
@@ -69,6 +69,13 @@ def answer(key: str, value: float | str | None = ...) -> Answer:
     if not isinstance(value, Real) or isinstance(value, bool):
         raise LabkitError(f"The answer to {key} is a number ({question.unit}), not {value!r}.")
     return Answer(key, question, float(value), abs(value - want) <= question.relative * abs(want))
+
+
+def _short(value: float) -> str:
+    """Whole numbers in full, others to four digits or a tenth."""
+    if abs(value) < 1e15 and (value % 1 == 0 or abs(value) >= 1e4):
+        return f"{value:,.{0 if value % 1 == 0 else 1}f}"
+    return f"{value:,.4g}"
 
 
 def _questions(name: str) -> Mapping[str, Question]:

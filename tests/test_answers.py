@@ -56,3 +56,10 @@ def test_a_choice_is_a_word_and_a_wrong_one_gives_nothing_away():
         lk.answer(key, 3)
     with pytest.raises(lk.LabkitError, match="did you mean detective/third/binds"):
         lk.answer("detective/third/bind", "latency")
+
+
+def test_numbers_are_shown_short():
+    shown = {5.826083097: "5.826", 11931.81818: "11,931.8", 1575000: "1,575,000", 1 / 1025: "0.0009756",
+             15020875776: "15,020,875,776", float("inf"): "inf"}  # fmt: skip
+    for value, text in shown.items():
+        assert lk.answer("latency/bytes_per_thread", value).verdict.startswith(f"{text} bytes per thread is ")
