@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,7 +14,7 @@ from grading_results import HIDDEN, KERNEL, KNOWN, LOADS, WRONG, answer, explain
 from labkit import cli, problems
 from labkit.check import compare
 from labkit.errors import LabkitError
-from labkit.grading import csvs, manual, report, results, scheme, similar, wording
+from labkit.grading import csvs, manual, report, results, rubric, scheme, similar, wording
 from labkit.plots import small
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -266,3 +268,28 @@ def test_a_manual_row_for_nobody_stops_the_report(tmp_path):
     (tmp_path / manual.FILE).write_text("submission,item,points,comment\nzoe,gemm--naive--explain,1,\n")
     with pytest.raises(LabkitError, match="of zoe"):
         report.write(tmp_path)
+
+
+# --- pages that are made -----------------------------------------------------------------------------------
+
+
+def test_the_rubric_says_what_the_masters_give():
+    assert rubric.write(ROOT, check=True) == [], "run labkit build"
+    loaded = scheme.load(ROOT, ["02_gemm/01_naive_to_tiled"])
+    page = rubric.text(loaded)
+    assert "## 02_gemm/01_naive_to_tiled: 26 points" in page
+    assert f"**Structure** ({scheme.SHARES['structure']:.0%}," in page
+    rows = [line for line in page.splitlines() if line.startswith("| gemm")]
+    assert len(rows) == len(loaded.items)
+    assert "| gemm/coalesced | 4 | global load sectors, global store sectors |  |" in rows
+
+
+def test_the_page_on_what_grading_takes_is_what_was_measured():
+    spec = importlib.util.spec_from_file_location("grading_load", ROOT / "docs" / "grading_load.py")
+    load = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(load)
+    found, text = json.loads(load.KEPT.read_text()), load.PAGE.read_text()
+    assert found["status"] == 0 and found["states"] == {"graded": found["submissions"]}
+    assert found["kernel_states"]["pass"] == found["kernels"]["right"]
+    assert load.page(text, found) == text
+    assert load.page(text, found | {"cpu_seconds": 1e6}) != text

@@ -88,7 +88,7 @@ def _environment() -> dict[str, str]:
 
 
 def _other_user(level: str) -> pwd.struct_passwd | None:
-    """Who runs a box that is hardly fenced in, where root is told (`LABKIT_GRADING_USER`): files can be kept from it."""
+    """Who runs a box that is hardly fenced in, where root is told to, so that files can be kept from it."""
     name = os.environ.get("LABKIT_GRADING_USER")
     if not name or level == "bubblewrap" or os.geteuid() != 0:
         return None
