@@ -10,6 +10,7 @@ import fcntl
 import functools
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -183,6 +184,41 @@ def test_naive_grader_tells_right_from_wrong(naive, habit):
     assert not wrong["passed"] and not wrong.get("stopped"), wrong
 
 
+# --- whole submissions, by the naive grader ---
+
+MASTER = ROOT / "solutions" / "01_gpu_basics" / "01_threads_and_latency.py"
+NOTEBOOKS = attacks.every("notebook")
+
+
+@functools.cache
+def _lab() -> str:
+    return json.dumps(attacks.lab(MASTER))
+
+
+def submission(attack: Attack, world: World) -> Path:
+    """What is handed in, in @HOME@; another student's notebook lies beside the secret."""
+    solved = world.folder / "solved.ipynb"
+    solved.write_text(_lab())
+    return attack.function("make")(json.loads(_lab()), world.home, {**world.places, "@SOLVED@": str(solved)})
+
+
+@pytest.mark.parametrize("attack", _ids(NOTEBOOKS))
+def test_naive_grader_is_taken_in_by_notebook(attack, naive, world):
+    path = submission(attack, world)
+    before = {file for file in world.home.rglob("*") if world.token in file.name}
+    patience = 0 if attack.gains == "stops" else 25
+    found = naive.grade(attack, "", world, patience=patience, path=str(path))
+    if attack.gains == "marks":  # with the wrong kernel there is 1 point to be had, for the answer
+        known = 0 if attack.part == "answer" else 1
+        assert found["passed"] and (found["points"] > known or found["points"] == found["possible"]), found
+    elif attack.gains == "stops":
+        assert found.get("stopped"), found
+    elif attack.gains == "file":
+        assert {file for file in world.home.rglob("*") if world.token in file.name} - before, found
+    elif attack.gains == "exec":
+        assert f"<script>alert('{world.token}" in found["message"], found
+
+
 # --- our grader ---------------------------------------------------------------------------------------------
 
 POINTS = 10.0
@@ -299,8 +335,6 @@ def batch(folder: str, place: Path) -> dict:
 @needs_sandbox
 @pytest.mark.parametrize("attack", _ids(KERNELS))
 def test_attack_does_not_score(attack, graded):
-    import re
-
     result = graded(attack.path.parent.name)["result"]
     assert result["state"] == "graded" and result["sandbox"] == "bubblewrap"
     (found,) = (i for i in result["items"] if i["id"] == attack.name.replace("/", "--"))
@@ -344,6 +378,90 @@ def test_honest_work_gets_full_marks(attack, graded):
     correct, time = found["parts"]
     assert correct["points"] == correct["possible"], correct
     assert time["state"] == "pending"
+
+
+# --- whole submissions, by our grader ---
+
+FAULTY = attacks.every("faulty")
+
+
+class SharedRunner(grading.Runner):
+    """Outlives a submission: it is the reading of notebooks that is tested with it, and a box takes seconds to start."""
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def lab_grader(tmp_path_factory):
+    whole = schemes.load(ROOT, ["01_gpu_basics/01_threads_and_latency"])
+    cells = (attacks.KERNEL, attacks.QUESTION, attacks.EXPLAIN)
+    scheme = schemes.Scheme(tuple(i for i in whole.items if i.id in cells))
+    assert len(scheme.items) == 3
+    with pytest.MonkeyPatch.context() as patch, grading.Runner(sandbox.best()) as boxes:
+        shared = SharedRunner(sandbox.best())
+        shared.worker, shared.engine = boxes.worker, boxes.engine
+        with grading.Grader(ROOT, tmp_path_factory.mktemp("out"), scheme=scheme) as grader:
+            item = next(i for i in scheme.items if i.kind == "kernel")
+            grader.references.of(item, item.language)
+            patch.setattr(grading, "Runner", lambda level: shared)
+            yield grader
+
+
+def _part(result: dict, kind: str) -> dict:
+    (found,) = (i for i in result["items"] if i["kind"] == kind)
+    return found["parts"][0]
+
+
+@needs_sandbox
+@pytest.mark.parametrize("attack", _ids(NOTEBOOKS))
+def test_notebook_does_not_score(attack, lab_grader, world, monkeypatch):
+    monkeypatch.setattr(sandbox, "Limits", LIMITS)
+    path = submission(attack, world)
+    before = set(world.marked(world.folder))
+    result = lab_grader.grade(path)
+    assert result["possible"] == lab_grader.scheme.possible
+    assert set(world.marked(world.folder)) == before
+    if attack.part == "nothing":
+        assert result["state"] == attack.state and result["points"] == 0
+        assert re.search(attack.says, result["reason"]), result["reason"]
+    elif attack.part == "total":
+        answer = _part(result, "answer")
+        assert answer["state"] == "pass" and answer["points"] == answer["possible"] <= 2
+    else:
+        part = _part(result, "answer" if attack.part == "answer" else "kernel")
+        assert part["points"] == 0 and part["state"] in attack.state.split("|"), part
+        assert re.search(attack.says, part["message"]), part
+
+
+@needs_sandbox
+@pytest.mark.parametrize("attack", _ids(FAULTY))
+def test_faulty_notebook_is_graded_as_far_as_possible(attack, lab_grader, world, monkeypatch):
+    monkeypatch.setattr(sandbox, "Limits", LIMITS)
+    result = lab_grader.grade(submission(attack, world))
+    assert result["state"] == attack.state, result["reason"]
+    said = " ".join([*result["faults"], result["reason"] or ""])
+    assert re.search(attack.says, said), said
+    if attack.part == "all":
+        for kind in ("kernel", "answer"):
+            part = _part(result, kind)
+            assert part["state"] == "pass" and part["points"] == part["possible"], part
+    else:
+        assert result["points"] == 0 and result["reason"].endswith(".")
+
+
+def test_messages_with_markup_are_shown_as_text(graded, tmp_path):
+    """What a student's process says goes into pages that an instructor opens."""
+    from labkit.grading import report, results
+
+    if sandbox.best() != "bubblewrap":
+        pytest.skip("bubblewrap is not here")
+    made = graded("resources")
+    assert "<script>alert(" in json.dumps(made["result"])
+    results.write(tmp_path, made["result"])
+    report.write(tmp_path)
+    pages = list(tmp_path.rglob("*.html"))
+    assert pages and not any("<script>alert(" in page.read_text() for page in pages)
 
 
 def test_corpus_covers_the_families():

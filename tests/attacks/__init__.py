@@ -20,6 +20,7 @@ and @MEMORY@ are sizes: small for the naive grader, which has nothing against th
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -101,7 +102,8 @@ def load(path: Path) -> Attack:
         elif key and found[2].strip() and not found[2].startswith("launch "):
             fields[key] += " " + line.lstrip("#/ ").strip()
     honest = path.parent.name in ("honest", "faulty")
-    missing = {"family", "target", "tries", "naive", "gains", "ours"} - set(fields) if not honest else set()
+    needed = {"family", "tries", "naive", "gains", "ours"} | ({"target"} if path.parent.name in KERNELS else set())
+    missing = needed - set(fields) if not honest else set()
     if missing:
         raise ValueError(f"{path} says nothing of {sorted(missing)[0]}")
     gpu = fields.get("gains", "").startswith("gpu ")
@@ -132,3 +134,37 @@ def load(path: Path) -> Attack:
 def every(*folders: str) -> list[Attack]:
     """The attacks in these folders."""
     return [load(p) for folder in folders for p in sorted((HERE / folder).glob("*")) if p.suffix in (".py", ".cu")]
+
+
+# --- for those that make a whole submission: `make(book, folder, places)` writes one, and returns its path ---
+
+KERNEL, CHECK = "vector_add--grid--numba", "vector_add--grid--check"
+QUESTION, EXPLAIN = "vector_add--q-bytes_per_flop", "vector_add--one_block--explain"
+
+
+def lab(master: Path) -> dict:
+    """A small notebook with one question of each kind, all of them solved."""
+    from labkit.notebook import build
+
+    built = {c.id: c for c in build.notebook(master, solved=True).cells}
+    setup = code('import labkit as lk\nvector_add = lk.problem("vector_add")')
+    cells = [setup, *(json.loads(json.dumps(built[ident])) for ident in (KERNEL, CHECK, QUESTION, EXPLAIN))]
+    return {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def cell(book: dict, ident: str) -> dict:
+    return next(c for c in book["cells"] if c.get("id") == ident)
+
+
+def code(source: str) -> dict:
+    return {"cell_type": "code", "id": "mine", "metadata": {}, "outputs": [], "source": source}
+
+
+def spoil(book: dict) -> None:
+    """Make the kernel wrong."""
+    cell(book, KERNEL)["source"] = cell(book, KERNEL)["source"].replace("A[i] + B[i]", "A[i] - B[i]")
+
+
+def write(book: dict, folder: Path) -> Path:
+    (folder / "student.ipynb").write_text(json.dumps(book), encoding="utf-8")
+    return folder / "student.ipynb"
