@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from labkit.problems import _kv_int4 as kv
 from labkit.problems import gqa_bf16
-from labkit.problems.problem import Problem, Step, Tensor
+from labkit.problems.problem import Problem, Question, Step, Tensor
 
 _WMMA = "numba has no wmma fragments"
 _BF16 = "labkit's mma for numba takes float16, not bfloat16"
@@ -45,14 +45,28 @@ def passes(words: list[int]) -> int:
     return max(distinct.count(bank) for bank in distinct)
 
 
-# Where lane `4 g + q` finds its first number of a fragment of P, 8 heads by 16 tokens, if heads are `row` words apart.
-def _p_words(row: int) -> list[int]:
-    return [row * (lane // 4) + 2 * (lane % 4) for lane in range(32)]
+# The words of a warp's 32 lanes, lane 4 g + q.
+LANES = [(lane // 4, lane % 4) for lane in range(32)]
 
 
-# Where lane `4 g + q` finds a pair of numbers of K, 32 tokens of 16 numbers, if tokens are `row` words apart.
-def _k_words(row: int) -> list[int]:
-    return [row * (lane // 4) + lane % 4 for lane in range(32)]
+def p_load(row: int) -> list[int]:
+    """Where lanes find their first number of a fragment of P, if heads are `row` words apart."""
+    return [row * g + 2 * q for g, q in LANES]
+
+
+def k_store(row: int) -> list[int]:
+    """Where lanes put the first pair of a token each, if tokens of a dequantised tile are `row` words apart."""
+    return [row * lane for lane in range(32)]
+
+
+def k_load(row: int) -> list[int]:
+    """Where lanes find their first pair of a fragment of K."""
+    return [row * g + q for g, q in LANES]
+
+
+def effective_bytes(B: int, T: int, row: int) -> int:
+    """Bytes that the document counts for its bandwidth: K, V, and Q and O of 8 heads in bfloat16."""
+    return B * (2 * T * row + 2 * 8 * kv.D * 2)
 
 
 def _fragment(name: str, change: str, moves: str) -> Step:
@@ -102,5 +116,89 @@ problem = Problem(
     profile_shape=gqa_bf16.problem.profile_shape,
     odd_shape=gqa_bf16.problem.odd_shape,
     bench_shape=gqa_bf16.problem.bench_shape,
-    questions={},
+    questions={
+        "intensity": Question(
+            "The document counts 64 bytes a row. How many FLOP per byte of K and V does 8-head attention then do?",
+            lambda: gqa_bf16.intensity(64),
+            "FLOP/byte",
+            "Four times what it is in bfloat16.",
+        ),
+        "intensity_row_wise": Question(
+            "And with the scale and shift that a row begins with, 68 bytes?",
+            lambda: gqa_bf16.intensity(kv.row_bytes(1)),
+            "FLOP/byte",
+            "16 FLOP for each of 128 numbers, over 68 bytes.",
+        ),
+        "ceiling": Question(
+            "If reading the cache is all that takes time, how many times faster than bfloat16 is the row-wise cache?",
+            lambda: 2 * kv.D / kv.row_bytes(1),
+            "times",
+            "256 bytes a row against 68: not quite 4.",
+        ),
+        "cu_baseline/local_bytes": Question(
+            "A thread keeps a float for each of 8 heads in an array that a variable indexes. How many bytes of local "
+            "memory is that?",
+            lambda: 8 * 4,
+            "bytes",
+            "The compiler's report calls it the stack frame. The array of the sums takes the same place.",
+        ),
+        "cu_baseline/k_store_banks": Question(
+            "A tile of K has 32 tokens of 16 bfloat16. Each lane writes a word of its own token's row. How many of the "
+            "32 banks do the 32 words fall into?",
+            lambda: banks(k_store(8)),
+            "banks",
+            "Rows are 8 words apart: 0, 8, 16, 24, and 0 again. 8 wavefronts in place of 1.",
+        ),
+        "cu_baseline/k_load_banks": Question(
+            "Then lane 4 g + q reads the word q of token g. How many banks?",
+            lambda: banks(k_load(8)),
+            "banks",
+            "Words 8 g to 8 g + 3: of each 8 banks, 4.",
+        ),
+        "opt06_group_vector_loads/aligned_rows": Question(
+            "Rows of 68 bytes follow each other from a multiple of 8 on. Of 8 of them, how many have their 64 bytes of "
+            "nibbles on a multiple of 8?",
+            lambda: sum((68 * row + 4) % 8 == 0 for row in range(8)),
+            "rows",
+            "4, 72, 140, ...: every other one, and a load of 8 bytes needs all.",
+        ),
+        "opt08_p_into_fragment/p_load_banks": Question(
+            "Heads of S are 256 floats apart. Lane 4 g + q reads token 2 q of head g. How many banks?",
+            lambda: banks(p_load(256)),
+            "banks",
+            "256 is a multiple of 32: all heads meet in banks 0, 2, 4 and 6.",
+        ),
+        "opt09_swizzle_p/p_load_banks": Question(
+            "With heads 16 floats apart, a lane reads tokens 2 q and 2 q + 1 in one load of 8 bytes, and half a warp "
+            "(g = 0 to 3) goes at a time. How many banks does that half find?",
+            lambda: banks([word + e for word in p_load(16)[:16] for e in (0, 1)]),
+            "banks",
+            "Heads 0 and 2 meet, and heads 1 and 3: 8 words of each pair's two rows in the same banks.",
+        ),
+        "opt10_pad_dequant/k_store_banks": Question(
+            "Rows of K are padded by 2 bfloat16. How many banks do the 32 words of a store fall into now?",
+            lambda: banks(k_store(9)),
+            "banks",
+            "9 and 32 have no common divisor.",
+        ),
+        "opt10_pad_dequant/k_load_banks": Question(
+            "And the words of a load?",
+            lambda: banks(k_load(9)),
+            "banks",
+            "9 g + q: token 7 begins at 63, in bank 31, and goes on in 0, 1, 2, which token 0 has too.",
+        ),
+        "opt11_direct_mma/numbers_per_lop3": Question(
+            "LOP3 masks two nibbles of a word out and sets the bits of 128 around them. How many numbers in 4 bits "
+            "become operands with one such instruction?",
+            lambda: 32 / 16,
+            "numbers",
+            "One in each half of the word: two bfloat16.",
+        ),
+        "opt11_direct_mma/multiplications_per_tile": Question(
+            "A tile is 32 tokens of K and of V. How many m16n8k16 does a warp do for it, without those that sum p' up?",
+            lambda: 2 * 32 * kv.D / (16 * 16),
+            "instructions",
+            "Each takes 16 x 16 numbers of the cache; 8 heads are its columns.",
+        ),
+    },
 )

@@ -12,10 +12,7 @@ WRONG = [
             ("k0 = float32(packed & 15) * scale", "k0 = float32(packed >> 4 & 15) * scale"),
             ("k1 = float32(packed >> 4 & 15) * scale", "k1 = float32(packed & 15) * scale"),
         ),
-        (
-            ("(packed & 15) * scale + shift, (packed >> 4", "(packed >> 4 & 15) * scale + shift, (packed"),
-            ("(packed >> 8 & 15) * scale + shift, (packed >> 12)", "(packed >> 12) * scale + shift, (packed >> 8 & 15)"),
-        ),
+        ("(packed & 15) * scale + shift, (packed >> 4", "(packed >> 4 & 15) * scale + shift, (packed"),
         "value",
         r"O\[\d, \d, \d+\] got",
     ),

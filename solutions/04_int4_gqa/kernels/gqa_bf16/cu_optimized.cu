@@ -11,7 +11,7 @@
 // workspace parts float32 (split_k * B * ((HQ + 7) / 8 * 8) * 128)
 // workspace stats float32 (split_k * B * ((HQ + 7) / 8 * 8) * 2)
 // launch cu_optimized<<<(B, (HQ + 7) / 8, split_k), (32, 4), (
-//     ((T + split_k - 1) / split_k + 31) / 32 * 32 * 32 + 6336)>>>(parts, stats, Q, K, V, lengths, T, HQ, split_k)
+//     ((T + split_k - 1) / split_k + 31) / 32 * 32 * 32 + 6464)>>>(parts, stats, Q, K, V, lengths, T, HQ, split_k)
 // launch combine<<<(HQ, B), (128)>>>(O, parts, stats, split_k)
 
 #include <cuda_bf16.h>
@@ -23,13 +23,14 @@ using bf16 = __nv_bfloat16;
 #define KNOWN_LAYOUT (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900)  // of wmma's fragments
 #endif
 constexpr int D = 128, HEADS = 8, WARPS = 4, THREADS = 32 * WARPS;
+constexpr int Q_ROW = D + 8;           // numbers from row to row of Q in shared memory: no two meet in a bank
 constexpr int TOKENS = 32, STEP = 16;  // of a tile of scores; numbers of K, or tokens of V, of one product
 constexpr int CASTS = 4;               // pairs of P that a thread rounds between two barriers
 constexpr float SCALE = 1.44269504f / 11.3137085f;  // exp(s / sqrt(128)) = 2^(s * SCALE)
 constexpr float LEAST = -3.4e38f;  // no score is smaller
 
 // Where the score of head h and token t lies.
-__device__ int place(int h, int t, int room)
+__device__ int place(int h, unsigned t, int room)
 {
     return KNOWN_LAYOUT ? t / STEP * STEP * HEADS + h * STEP + t % STEP : h * room + t;
 }
@@ -49,8 +50,8 @@ cu_optimized(float *parts, float *stats, const bf16 *Q, const bf16 *K, const bf1
     int room = ((T + split_k - 1) / split_k + TOKENS - 1) / TOKENS * TOKENS;  // tokens of a block, at most
     float *S = shared;                               // [HEADS][room]
     bf16 *P = (bf16 *)S;                             // [HEADS][2 * room], the first half of each row
-    bf16 *sQ = (bf16 *)(S + HEADS * room);           // [HEADS][D]
-    bf16 *tiles = sQ + HEADS * D;                    // [WARPS][TOKENS * STEP]
+    bf16 *sQ = (bf16 *)(S + HEADS * room);           // [HEADS][Q_ROW]
+    bf16 *tiles = sQ + HEADS * Q_ROW;                 // [WARPS][TOKENS * STEP]
     float *across = (float *)(tiles + WARPS * TOKENS * STEP);                   // [WARPS][HEADS]
     float *maxima = across + WARPS * HEADS, *sums = maxima + HEADS;             // [HEADS]
     int b = blockIdx.x, head0 = HEADS * blockIdx.y, warp = threadIdx.y, lane = threadIdx.x, tid = 32 * warp + lane;
@@ -68,7 +69,7 @@ cu_optimized(float *parts, float *stats, const bf16 *Q, const bf16 *K, const bf1
     K += ((size_t)b * T + first) * D;
     V += ((size_t)b * T + first) * D;
     for (int i = tid; i < HEADS * D; i += THREADS)
-        sQ[i] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
+        sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
     // BEGIN SOLUTION
@@ -81,7 +82,7 @@ cu_optimized(float *parts, float *stats, const bf16 *Q, const bf16 *K, const bf1
         for (int d = 0; d < D; d += STEP) {
             wmma::fragment<wmma::matrix_a, HEADS, TOKENS, STEP, bf16, wmma::row_major> q;
             wmma::fragment<wmma::matrix_b, HEADS, TOKENS, STEP, bf16, wmma::col_major> k;
-            wmma::load_matrix_sync(q, sQ + d, D);
+            wmma::load_matrix_sync(q, sQ + d, Q_ROW);
             if (t0 + TOKENS <= n)
                 wmma::load_matrix_sync(k, K + (size_t)t0 * D + d, D);
             else {

@@ -9,7 +9,7 @@
 // workspace parts float32 (split_k * B * ((HQ + 7) / 8 * 8) * 128)
 // workspace stats float32 (split_k * B * ((HQ + 7) / 8 * 8) * 2)
 // launch opt01_unroll_k<<<(B, (HQ + 7) / 8, split_k), (32, 4), (
-//     ((T + split_k - 1) / split_k + 31) / 32 * 32 * 48 + 6336)>>>(parts, stats, Q, K, V, lengths, T, HQ, split_k)
+//     ((T + split_k - 1) / split_k + 31) / 32 * 32 * 48 + 6464)>>>(parts, stats, Q, K, V, lengths, T, HQ, split_k)
 // launch combine<<<(HQ, B), (128)>>>(O, parts, stats, split_k)
 
 #include <cuda_bf16.h>
@@ -22,6 +22,7 @@ using bf16 = __nv_bfloat16;
 #define GROUPS 1  // scales and shifts of a row
 #endif
 constexpr int D = 128, HEADS = 8, WARPS = 4, THREADS = 32 * WARPS;
+constexpr int Q_ROW = D + 8;           // numbers from row to row of Q in shared memory: no two meet in a bank
 constexpr int TOKENS = 32, STEP = 16;  // of a tile of scores; numbers of K, or tokens of V, of one product
 constexpr int UNROLL = 4;              // steps of K whose words are loaded together
 constexpr int HEADER = 4 * GROUPS, ROW = HEADER + D / 2, GROUP = D / GROUPS;
@@ -60,8 +61,8 @@ opt01_unroll_k(float *parts, float *stats, const bf16 *Q, const unsigned char *_
     int room = ((T + split_k - 1) / split_k + TOKENS - 1) / TOKENS * TOKENS;  // tokens of a block, at most
     float *S = shared;                               // [HEADS][room]
     bf16 *P = (bf16 *)(S + HEADS * room);            // [HEADS][room]
-    bf16 *sQ = P + HEADS * room;                     // [HEADS][D]
-    bf16 *tiles = sQ + HEADS * D;                    // [WARPS][TOKENS * STEP]
+    bf16 *sQ = P + HEADS * room;                     // [HEADS][Q_ROW]
+    bf16 *tiles = sQ + HEADS * Q_ROW;                 // [WARPS][TOKENS * STEP]
     float *across = (float *)(tiles + WARPS * TOKENS * STEP), *maxima = across + WARPS * HEADS, *sums = maxima + HEADS;
     int b = blockIdx.x, head0 = HEADS * blockIdx.y, warp = threadIdx.y, lane = threadIdx.x, tid = 32 * warp + lane;
     bf16 *tile = tiles + warp * TOKENS * STEP;       // the warp's own: of K [32][16], of V [16][32]
@@ -78,7 +79,7 @@ opt01_unroll_k(float *parts, float *stats, const bf16 *Q, const unsigned char *_
     K += ((size_t)b * T + first) * ROW;
     V += ((size_t)b * T + first) * ROW;
     for (int i = tid; i < HEADS * D; i += THREADS)
-        sQ[i] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
+        sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
     // BEGIN SOLUTION
@@ -104,7 +105,7 @@ opt01_unroll_k(float *parts, float *stats, const bf16 *Q, const unsigned char *_
                 __syncwarp();  // the tile is there
                 wmma::fragment<wmma::matrix_a, HEADS, TOKENS, STEP, bf16, wmma::row_major> q;
                 wmma::fragment<wmma::matrix_b, HEADS, TOKENS, STEP, bf16, wmma::col_major> k;
-                wmma::load_matrix_sync(q, sQ + d0 + i * STEP, D);
+                wmma::load_matrix_sync(q, sQ + d0 + i * STEP, Q_ROW);
                 wmma::load_matrix_sync(k, tile, STEP);
                 wmma::mma_sync(s, q, k, s);
                 __syncwarp();  // and has been read

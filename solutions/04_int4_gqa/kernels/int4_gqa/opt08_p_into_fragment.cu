@@ -11,7 +11,7 @@
 // workspace parts float32 (split_k * B * ((HQ + 7) / 8 * 8) * 128)
 // workspace stats float32 (split_k * B * ((HQ + 7) / 8 * 8) * 2)
 // launch opt08_p_into_fragment<<<(B, (HQ + 7) / 8, split_k), (32, 4), (
-//     ((T + split_k - 1) / split_k + 31) / 32 * 32 * 32 + 6336)>>>(parts, stats, Q, K, V, lengths, T, HQ, split_k)
+//     ((T + split_k - 1) / split_k + 31) / 32 * 32 * 32 + 6464)>>>(parts, stats, Q, K, V, lengths, T, HQ, split_k)
 // launch combine<<<(HQ, B), (128)>>>(O, parts, stats, split_k)
 
 #include <cuda_bf16.h>
@@ -27,6 +27,7 @@ using bf16 = __nv_bfloat16;
 #define KNOWN_LAYOUT (__CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 900)  // of wmma's fragments
 #endif
 constexpr int D = 128, HEADS = 8, WARPS = 4, THREADS = 32 * WARPS;
+constexpr int Q_ROW = D + 8;           // numbers from row to row of Q in shared memory: no two meet in a bank
 constexpr int TOKENS = 32, STEP = 16;  // of a tile of scores; numbers of K, or tokens of V, of one product
 constexpr int UNROLL = 4;              // steps of K whose words are loaded together
 constexpr int CASTS = 4;               // pairs of P that a thread rounds between two barriers
@@ -67,8 +68,8 @@ opt08_p_into_fragment(float *parts, float *stats, const bf16 *Q, const unsigned 
     int room = ((T + split_k - 1) / split_k + TOKENS - 1) / TOKENS * TOKENS;  // tokens of a block, at most
     float *S = shared;                               // [HEADS][room]
     bf16 *P = (bf16 *)S;                             // [HEADS][2 * room], the first half of each row
-    bf16 *sQ = (bf16 *)(S + HEADS * room);           // [HEADS][D]
-    bf16 *tiles = sQ + HEADS * D;                    // [WARPS][TOKENS * STEP]
+    bf16 *sQ = (bf16 *)(S + HEADS * room);           // [HEADS][Q_ROW]
+    bf16 *tiles = sQ + HEADS * Q_ROW;                 // [WARPS][TOKENS * STEP]
     float *across = (float *)(tiles + WARPS * TOKENS * STEP);                   // [WARPS][HEADS]
     float *maxima = across + WARPS * HEADS, *sums = maxima + HEADS;             // [HEADS]
     int b = blockIdx.x, head0 = HEADS * blockIdx.y, warp = threadIdx.y, lane = threadIdx.x, tid = 32 * warp + lane;
@@ -86,7 +87,7 @@ opt08_p_into_fragment(float *parts, float *stats, const bf16 *Q, const unsigned 
     K += ((size_t)b * T + first) * ROW;
     V += ((size_t)b * T + first) * ROW;
     for (int i = tid; i < HEADS * D; i += THREADS)
-        sQ[i] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
+        sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
     // BEGIN SOLUTION
@@ -113,7 +114,7 @@ opt08_p_into_fragment(float *parts, float *stats, const bf16 *Q, const unsigned 
                 __syncwarp();  // the tile is there
                 wmma::fragment<wmma::matrix_a, HEADS, TOKENS, STEP, bf16, wmma::row_major> q;
                 wmma::fragment<wmma::matrix_b, HEADS, TOKENS, STEP, bf16, wmma::col_major> k;
-                wmma::load_matrix_sync(q, sQ + d0 + i * STEP, D);
+                wmma::load_matrix_sync(q, sQ + d0 + i * STEP, Q_ROW);
                 wmma::load_matrix_sync(k, tile, STEP);
                 wmma::mma_sync(s, q, k, s);
                 __syncwarp();  // and has been read

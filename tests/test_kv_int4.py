@@ -1,0 +1,266 @@
+"""The 4-bit cache byte by byte, what rounding to it may do, and what its kernels rely on."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import labkit as lk
+from labkit.check import tolerance
+from labkit.ladder import Rung
+from labkit.problems import _kv_int4 as kv
+from labkit.problems import int4_gqa
+
+GROUPS = pytest.mark.parametrize("groups", [1, 4])
+LAYOUTS = json.loads((Path(lk.__file__).parent / "emulator" / "wmma_layouts.json").read_text())["layouts"]
+
+
+def _rows(seed: int, exponent: int = 0, kind: str = "normal", count: int = 8) -> torch.Tensor:
+    x = torch.randn((count, 128), generator=torch.Generator().manual_seed(seed)) * 2.0**exponent
+    if kind == "outlier":
+        x[:, seed % 128] *= 100
+    elif kind == "constant":
+        x[:] = x[:, :1]
+    elif kind == "far":
+        x += 500 * 2.0**exponent
+    elif kind == "one":
+        x[:] = 0
+        x[:, seed % 128] = 2.0**exponent
+    return x
+
+
+# --- bytes ---------------------------------------------------------------------------------------------
+
+
+def test_a_row_byte_by_byte():
+    row = kv.quantize(torch.arange(128).remainder(16) - 1.0)
+    header = struct.pack("<ee", 1.0, -1.0)
+    assert bytes(row.tolist()) == header + bytes((2 * i % 16) | (2 * i + 1) % 16 << 4 for i in range(64))
+
+
+def test_a_row_of_4_groups_byte_by_byte():
+    group = torch.arange(128) // 32
+    row = kv.quantize(torch.arange(128).remainder(16) * 2.0**group + group, groups=4)
+    header = b"".join(struct.pack("<ee", 2.0**g, g) for g in range(4))
+    assert bytes(row.tolist()) == header + bytes((2 * i % 16) | (2 * i + 1) % 16 << 4 for i in range(64))
+
+
+@GROUPS
+def test_the_reader_against_plain_python(groups):
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randint(0, 256, (5, kv.row_bytes(groups)), generator=generator, dtype=torch.uint8)
+    rows[:, 1 : 4 * groups : 2] &= 0x3B  # no infinite scale or shift
+    want = []
+    for row in rows.tolist():
+        packed = bytes(row)
+        for d in range(128):
+            scale, shift = struct.unpack_from("<ee", packed, d // (128 // groups) * 4)
+            want.append((packed[4 * groups + d // 2] >> 4 * (d % 2) & 15) * scale + shift)
+    assert kv.dequantize(rows).flatten().tolist() == want
+
+
+@GROUPS
+@given(
+    seed=st.integers(0, 2**31),
+    exponent=st.integers(-20, 6),
+    kind=st.sampled_from(["normal", "outlier", "constant", "far", "one"]),
+)
+def test_what_is_read_is_near_what_was_written(groups, seed, exponent, kind):
+    x = _rows(seed, exponent, kind)
+    error = (kv.dequantize(kv.quantize(x, groups)) - x.double()).abs()
+    assert (error <= kv.bound(x, groups)).all(), float((error / kv.bound(x, groups)).max())
+
+
+@GROUPS
+def test_the_bound_is_not_loose(groups):
+    x = _rows(7, count=256)
+    error = (kv.dequantize(kv.quantize(x, groups)) - x.double()).abs()
+    assert (error / kv.bound(x, groups)).max() > 0.9
+
+
+@GROUPS
+def test_rows_that_were_read_are_written_as_they_were(groups):
+    rows = kv.quantize(_rows(3, count=64), groups)
+    assert torch.equal(kv.quantize(kv.dequantize(rows), groups), rows)
+
+
+@GROUPS
+def test_constant_rows_are_their_shift(groups):
+    x = torch.full((1, 128), 0.7)
+    scale, shift = kv.parameters(kv.quantize(x, groups))
+    assert (scale == 0).all() and (shift == 0.7).logical_or(shift == torch.tensor(0.7).half()).all()
+    assert (kv.quants(kv.quantize(x, groups)) == 0).all()
+
+
+def test_an_outlier_costs_its_own_group_alone():
+    x = _rows(11, kind="outlier", count=64)
+    others = torch.ones(128, dtype=torch.bool)
+    others[11 // 32 * 32 : 11 // 32 * 32 + 32] = False
+    error = {g: (kv.dequantize(kv.quantize(x, g)) - x)[:, others].square().mean().sqrt().item() for g in (1, 4)}
+    assert error[4] < error[1] / 10
+
+
+def test_error_study():
+    x = _rows(5, count=512)
+    row, group = kv.error_study(x), kv.error_study(x, 4)
+    assert group["rms"] < row["rms"] < 0.15 and row["rms"] <= row["worst"]
+    assert row["decibels"] == pytest.approx(-20 * math.log10(row["rms"]))
+    assert kv.error_study(torch.ones(2, 128))["decibels"] == math.inf
+    with pytest.raises(lk.LabkitError, match="rows of zeros"):
+        kv.error_study(torch.zeros(2, 128))
+
+
+@pytest.mark.parametrize(
+    "call, says",
+    [
+        (lambda: kv.row_bytes(2), "1 or 4 groups, not 2"),
+        (lambda: kv.quantize(torch.zeros(3, 64)), "holds 128 numbers, not 64"),
+        (lambda: kv.quantize(torch.full((1, 128), math.inf)), "at most 65504"),
+        (lambda: kv.quantize(torch.full((1, 128), math.nan)), "at most 65504"),
+        (lambda: kv.dequantize(torch.zeros((1, 72), dtype=torch.uint8)), "1 or 4 groups, not 2"),
+        (lambda: kv.dequantize(torch.zeros((1, 70), dtype=torch.uint8)), "68 or 80 bytes, not 70"),
+    ],
+)
+def test_bad_rows(call, says):
+    with pytest.raises(lk.LabkitError, match=says):
+        call()
+
+
+# --- the problems --------------------------------------------------------------------------------------
+
+
+def test_lengths_differ_within_a_batch_or_all_are_full():
+    lengths = kv.random_lengths(torch.empty(9, 301))
+    assert lengths[0] == 301 and lengths[-1] == 1 and len(set(lengths.tolist())) == 9
+    assert ((lengths >= 1) & (lengths <= 301)).all()
+    assert (kv.random_lengths(torch.empty(9, 64)) == 64).all()
+
+
+def test_the_reference_against_plain_loops():
+    problem = lk.problem("int4_gqa").problem
+    inputs = problem.make_inputs(problem.dims_of({"B": 2, "T": 5, "HQ": 3}))
+    Q, K, V, lengths = inputs.values()
+    got = problem.reference(Q.double(), K, V, lengths)
+    for b in range(2):
+        n = int(lengths[b])
+        k, v = kv.dequantize(K[b, :n, 0]), kv.dequantize(V[b, :n, 0])
+        for h in range(3):
+            s = [math.exp(float(Q[b, h].double() @ k[t]) / math.sqrt(128)) for t in range(n)]
+            want = sum(s[t] * v[t] for t in range(n)) / sum(s)
+            assert torch.allclose(got[b, h], want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["int4_gqa", "int4_gqa_4group", "gqa_bf16"])
+def test_long_contexts_are_told_from_nothing(name):
+    """The tolerance is a small part of the result, even where that is an average of thousands of tokens."""
+    problem = lk.problem(name).problem
+    inputs = problem.make_inputs(problem.dims_of({"B": 1, "T": 4096, "HQ": 8}))
+    want, bound = tolerance(problem, inputs)
+    assert (bound["O"].square().mean() / want["O"].square().mean()).sqrt() < 0.2
+
+
+def test_traffic():
+    problem = lk.problem("int4_gqa").problem
+    shape = problem.dims_of({"B": 512, "T": 8192, "HQ": 8})
+    assert problem.bytes(shape) == int4_gqa.effective_bytes(512, 8192, 68) + 4 * 512
+    assert problem.flops(shape) == 4 * 512 * 8 * 8192 * 128
+
+
+# --- what the kernels rely on --------------------------------------------------------------------------
+
+
+def _held(name: str, columns: int, place) -> bool:
+    """Whether lane 4 g + q holds, at each place e, what `place(g, q, e)` says, as (row, column)."""
+    return all(
+        row == [r * columns + c for r, c in (place(lane // 4, lane % 4, e) for e in range(len(row)))]
+        for lane, row in enumerate(LAYOUTS[name])
+    )
+
+
+def test_fragments_lie_as_the_kernels_say():
+    """Scores: head 2 q + e % 2, token g + 8 (e / 2). P: head g, tokens 2 q, 2 q + 1, 2 q + 8, 2 q + 9. K as opt10."""
+    assert _held("c m8n32k16 f32", 32, lambda g, q, e: (2 * q + e % 2, g + e // 2 * 8))
+    assert _held("a m8n32k16 bf16", 16, lambda g, q, e: (g, 2 * q + e % 2 + e // 2 * 8))
+    assert _held(
+        "b m8n32k16 bf16",
+        32,
+        lambda g, q, e: (2 * q + e % 2 + e // 4 % 2 * 8, g + e // 2 % 2 * 8 + e // 8 * 16),
+    )
+
+
+def _with(problem: str, rung: str, *defines: str) -> Rung:
+    ours = lk.problem(problem)[rung, "cuda"].solution
+    return Rung(ours.problem, replace(ours.step, defines=(*ours.step.defines, *defines)), "cuda", "solutions")
+
+
+@pytest.mark.parametrize(
+    "problem, rung",
+    [
+        ("int4_gqa", "opt07_max_from_fragment"),
+        ("int4_gqa", "opt08_p_into_fragment"),
+        ("int4_gqa", "opt09_swizzle_p"),
+        ("int4_gqa", "opt10_pad_dequant"),
+        ("gqa_bf16", "cu_optimized"),
+    ],
+)
+def test_the_fallback_where_layouts_are_not_known(problem, rung):
+    result = _with(problem, rung, "KNOWN_LAYOUT=0").check(shapes=({"B": 2, "T": 77, "HQ": 5, "split_k": 1},))
+    assert result.passed, result
+
+
+@pytest.mark.parametrize("problem", ["int4_gqa", "int4_gqa_4group"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_few_blocks_share_many_sequences(problem, workers):
+    """More tiles than stages for a warp, blocks that begin and end within sequences."""
+    result = _with(problem, "opt11_direct_mma", f"WORKERS={workers}").check(
+        shapes=({"B": 3, "T": 523, "HQ": 8}, {"B": 2, "T": 640, "HQ": 9})
+    )
+    assert result.passed, result
+
+
+def _profile(rung: str, problem: str = "int4_gqa"):
+    return lk.problem(problem)[rung, "cuda"].solution.profile(B=1, T=64, HQ=8, split_k=1)
+
+
+LOCAL = "smsp__sass_inst_executed_op_local_{}.sum"
+CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
+
+
+def test_what_each_rung_moves():
+    """The causes that the document names, where the emulator models them."""
+    rungs = {step.name: _profile(step.name) for step in int4_gqa.LADDER[2:12]}
+    local = [sum(p[LOCAL.format(k)] for k in ("ld", "st")) for p in rungs.values()]
+    assert local[1] > local[2] > local[3] == 0  # opt02, opt03, opt04
+    assert rungs["opt08_p_into_fragment"][CONFLICTS.format("ld")] > rungs["opt09_swizzle_p"][CONFLICTS.format("ld")]
+    for kind in ("ld", "st"):
+        before, after = (rungs[name][CONFLICTS.format(kind)] for name in ("opt09_swizzle_p", "opt10_pad_dequant"))
+        assert before > 1.8 * after
+
+
+def test_vector_loads_halve_the_requests_of_4_groups_only():
+    requests = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
+    for problem, fewer in (("int4_gqa", False), ("int4_gqa_4group", True)):
+        before, after = (_profile(r, problem)[requests] for r in ("opt05_prefetch_v", "opt06_group_vector_loads"))
+        assert (after < before) == fewer
+
+
+def test_the_eleventh_reads_without_conflicts():
+    for problem in ("int4_gqa", "int4_gqa_4group"):
+        assert _profile("opt11_direct_mma", problem)[CONFLICTS.format("ld")] == 0
+
+
+def test_published_banks():
+    """4 of 32 and 16 before, 32 and 29 after: the document's pictures of K; 4 and 16 of P."""
+    answers = {name: question.value() for name, question in lk.problem("int4_gqa").problem.questions.items()}
+    assert answers["cu_baseline/k_store_banks"] == 4 and answers["cu_baseline/k_load_banks"] == 16
+    assert answers["opt10_pad_dequant/k_store_banks"] == 32 and answers["opt10_pad_dequant/k_load_banks"] == 29
+    assert answers["opt08_p_into_fragment/p_load_banks"] == 4 and answers["opt09_swizzle_p/p_load_banks"] == 16
+    assert (answers["intensity"], lk.problem("gqa_bf16").problem.questions["intensity"].value()) == (32, 8)
