@@ -65,7 +65,7 @@ problem = Problem(
             languages=("cuda",), why=_NO_WMMA,
         ),
         Step("mma_sync", "ldmatrix and mma.sync on swizzled tiles", "shared wavefronts per tensor operation"),
-        Step("mma_async", "cp.async into four stages; fragments loaded ahead", "stalls; tensor pipe"),
+        Step("mma_async", "cp.async into several stages", "stalls; tensor pipe"),
         Step(
             "mma_tuned", "blocks that stay, tiles in an order for the L2", "L2 hit rate; DRAM bytes",
             languages=("cuda",), why="the tile order is the idea, and numba would say it the same way",

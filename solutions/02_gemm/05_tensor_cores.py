@@ -489,7 +489,7 @@ predicted_piece
 # </details></details>
 
 # %% question="gemm_f16/mma_sync/reads_per_multiply_add" points=2
-predicted_reads = lk.answer("gemm_f16/mma_sync/reads_per_multiply_add", (64 + 32) / (64 * 32))
+predicted_reads = lk.answer("gemm_f16/mma_sync/reads_per_multiply_add", 3 / 64)
 predicted_reads
 
 # %% solved_only=true
@@ -711,7 +711,7 @@ assert reads(p_async) == reads(p_sync) and p_async[INSTRUCTIONS] < p_sync[INSTRU
 lk.answer("gemm_f16/mma_async/multiplications_per_ldmatrix", 4)
 
 # %% question="gemm_f16/mma_async/shared_bytes"
-lk.answer("gemm_f16/mma_async/shared_bytes", 4 * (128 * 32 + 32 * 256) * 2)
+lk.answer("gemm_f16/mma_async/shared_bytes", 98304)
 
 # %% [markdown]
 # For shared memory, 64 x 64 is what it takes: (64 + 64) / (64 x 64) = 1/32 elements per multiply-add, which is just
@@ -749,11 +749,11 @@ assert reads(p_cuda) == 1 / 32 == 64 / PER_CYCLE
 # </details></details>
 
 # %% question="gemm_f16/mma_tuned/loads_row_order" points=2
-predicted_rows = lk.answer("gemm_f16/mma_tuned/loads_row_order", (4 * 128 + 32 * 256) * 4096 * 2)
+predicted_rows = lk.answer("gemm_f16/mma_tuned/loads_row_order", 71303168)
 predicted_rows
 
 # %% question="gemm_f16/mma_tuned/loads_grouped" points=2
-predicted_grouped = lk.answer("gemm_f16/mma_tuned/loads_grouped", (8 * 128 + 16 * 256) * 4096 * 2)
+predicted_grouped = lk.answer("gemm_f16/mma_tuned/loads_grouped", 41943040)
 predicted_grouped
 
 
@@ -868,8 +868,8 @@ assert [written[n] for n in range(54)] == walk(18, 3, 8)
 # %% [markdown]
 # ### Explain
 #
-# A tile of the same area, 182 x 182, would make a square of 128 tiles no better. Why do the shape of a *tile* and the
-# shape of the *tiles in flight* matter for different levels of memory?
+# The tile of a block should be nearly square, and so should the piece of $C$ that all tiles in flight make up together.
+# Which traffic, between which levels of memory, does each of the two spare?
 
 # %% [markdown] explain="gemm_f16/mma_tuned" points=2
 # ### BEGIN SOLUTION

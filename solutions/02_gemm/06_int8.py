@@ -43,7 +43,7 @@ predicted_adds = lk.answer("gemm_int8/int8_mma/multiply_adds", 4096)
 predicted_adds
 
 # %% question="gemm_int8/int8_mma/bytes" points=1
-predicted_bytes = lk.answer("gemm_int8/int8_mma/bytes", 4096 * 4096 * (1 + 1 + 4))
+predicted_bytes = lk.answer("gemm_int8/int8_mma/bytes", 100663296)
 predicted_bytes
 
 # %% [markdown]
@@ -79,7 +79,7 @@ assert predicted_adds.value == 2 * 16 * 8 * 16
 # </details></details>
 
 # %% question="gemm_int8/int8_wmma/largest_sum" points=1
-predicted_sum = lk.answer("gemm_int8/int8_wmma/largest_sum", (2**31 - 1) // 128**2)
+predicted_sum = lk.answer("gemm_int8/int8_wmma/largest_sum", 131071)
 predicted_sum
 
 # %% [markdown]
@@ -174,8 +174,8 @@ figure.update_layout(title="The lane that holds each element; lane 6 framed", te
 #
 # One thing it cannot do. For $B$, a lane wants 4 elements along $K$. Turned round by `ldmatrix_transposed`, a matrix
 # comes in units of 16 bits: *pairs* of bytes stay together, and they are neighbours along the wrong dimension. If $B$
-# lies K-major, nothing needs to be turned: its rows are what the lanes want. Here both are, for the first 8 columns of
-# $B$: the bytes of the K-major tile that a lane gets from `ldmatrix`, and those that its fragment should have.
+# lies K-major, nothing needs to be turned: its rows are what the lanes want. Here is what a lane's fragment of $B$ should
+# hold, and where that lies in a K-major tile: pieces of 4 bytes again, 16 apart.
 
 # %%
 lane = 6
@@ -378,7 +378,7 @@ gemm_int8["int8_mma", "cuda"].check()
 # The sum is your kernel's, and exact. All of the error is in the rounding before it.
 
 # %% question="gemm_int8/quantise/largest_error" points=1
-predicted_error = lk.answer("gemm_int8/quantise/largest_error", 4 / 127 / 2)
+predicted_error = lk.answer("gemm_int8/quantise/largest_error", 2 / 127)
 predicted_error
 
 # %% [markdown]
@@ -470,7 +470,7 @@ figure.update_layout(
 
 # %% [markdown]
 # Scales by rows keep a bad row's damage to itself. Against a bad *column*, which every row of $A$ has a part of, they
-# can do nothing: the scale of such a `k` would have to stand inside of the sum. Activations of large language models
+# help little: the scale of such a `k` would have to stand inside of the sum. Activations of large language models
 # have just such columns. There are ways out: leave those few in a wider type, or divide them in $A$ and multiply them
 # in $B$ before quantising; or a scale for each block of some 32 `k`, as the formats of the matrix-vector lab have.
 
@@ -504,11 +504,8 @@ assert min(found["one column x 30", rows] for rows in (True, False)) > 5 * found
 # %% [markdown]
 # ## Your page
 #
-# - An `int8` product of any order of sums has the same bits, up to $K$ = 131,071.
+# - A product of `int8` has the same bits in any order of its sums, as long as they fit.
 # - Fragments of bytes are fragments of `float16`, byte for byte; only $B$ must lie K-major.
 # - With the same registers, stages and swizzle, half the instructions and half the bytes do the same number of
 #   operations.
 # - The error is made before the product, and who shares a scale shares the damage.
-
-# %% solved_only=true
-assert predicted_sum.value == 131_071
