@@ -96,7 +96,7 @@ def magnitude(Q, K, V, scale=0.0, causal=0, weight=1.0, of_scores=1.0):
 
 
 def queries(dtype="float32"):
-    """Standard normal, the first number of each positive; the last of several heads has scores of up to about 100."""
+    """Standard normal, the first number of each positive; the last of several heads has scores of 100 and more."""
 
     def make(shape, generator):
         import torch
@@ -104,7 +104,7 @@ def queries(dtype="float32"):
         Q = torch.randn(shape, generator=generator, device=generator.device)
         Q[..., 0].abs_().add_(0.5)
         if shape[1] > 1:
-            Q[:, -1] *= 16
+            Q[:, -1] *= 40
         return Q.to(getattr(torch, dtype))
 
     return make

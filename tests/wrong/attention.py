@@ -17,7 +17,7 @@ WRONG = [
         ("causal and j > i", "causal and j >= i"),
         ("causal && j > i", "causal && j >= i"),
         "value",
-        r"causal=1: O\[0, 0, 0, 0\] got 0 want ",
+        r"O\[0, 0, 0, 0\] got 0 want ",
     ),
     Wrong(
         "row of -inf divided by its sum",
@@ -25,7 +25,7 @@ WRONG = [
         (" / l if l > 0 else float32(0)  #", " / l  #"),
         ("l > 0.0f ? expf(s[j] - m) / l : 0.0f", "expf(s[j] - m) / l"),
         "value",
-        r"B=2 H=2 .*: O\[1, 1, 0, 0\] got nan want 0",
+        r"O\[1, 1, 0, 0\] got nan want 0",
     ),
     Wrong(
         "maximum not subtracted",
@@ -49,7 +49,7 @@ WRONG = [
         ("V[head // group, j0 + y, d]", "V[0 * group, j0 + y, d]"),
         ("V += (size_t)(head / group) * NK * D;", "V += (size_t)(head / group / 2) * NK * D;"),
         "value",
-        r"H=\d .*: O\[\d, [123], 0, 0\] got",
+        r"O\[\d, [123], 0, 0\] got",
     ),
     Wrong(
         "missing barrier between tiles",

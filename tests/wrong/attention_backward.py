@@ -17,7 +17,7 @@ WRONG = [
         ("seen = row < N and col < NK and (not causal or col <= row)", "seen = row < N and col < NK"),
         ("row < N && col < NK && (!causal || col <= row)", "row < N && col < NK"),
         "value",
-        r"causal=1: dQ\[0, 0, 0, 0\] got",
+        r"dQ\[0, 0, 0, 0\] got",
     ),
     Wrong(
         "first query head of the group alone",
@@ -25,7 +25,7 @@ WRONG = [
         ("range(head * group, (head + 1) * group)", "range(head * group, head * group + 1)"),
         ("h < (head + 1) * group; ++h", "h < head * group + 1; ++h"),
         "value",
-        r"H=4 HK=2 .*: d[KV]\[0, 0, 0, 0\] got",
+        r"d[KV]\[0, \d, 0, 0\] got",
     ),
     Wrong(
         "gradient of the scaled query",

@@ -28,11 +28,11 @@ WRONG = [
         r"dQ\[0, 0, 0, 0\] got",
     ),
     Wrong(
-        "queries past the end counted",
+        "copied into the stage that is read",
         "mma",
         None,
-        ("inside ? L[row] * LOG2_E : INF", "inside ? L[row] * LOG2_E : 0.0f"),
-        "value",
-        r"d[VK]\[0, 0, 0, 0\] got",
+        ("        start(now ^ 1);", "        start(now);"),
+        "race|uninitialized|value",
+        r".",
     ),
 ]

@@ -17,7 +17,7 @@ WRONG = [
         ("row, largest, total = row0 + wm + 8 * half", "row, largest, total = row0 + wm + 8 - 8 * half"),
         ("row0 + wm + 16 * i + 8 * (e / 2) + lane / 4;\n                    int", "row0 + wm + 16 * i + 8 - 8 * (e / 2) + lane / 4;\n                    int"),
         "value",
-        r"causal=1: O\[0, 0, 0, \d+\] got",
+        r"O\[0, 0, 0, \d+\] got",
     ),
     Wrong(
         "maximum of one lane",

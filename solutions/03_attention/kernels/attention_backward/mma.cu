@@ -99,7 +99,7 @@ struct Share {
     static constexpr int MM = ROWS / 16, MN = COLS / 8;
 };
 
-// R: of each query L in powers of 2, and the sum of dO O; past the last query infinity, by which its weights are 0.
+// R: of each query L in powers of 2, and the sum of dO O; past the last query 0, for its Q and dO are 0 as well.
 // S, the sums of dQ: 0.
 extern "C" __global__ void attention_backward_mma_rows(float *R, float *S, const T *O, const T *dO, const float *L,
                                                        int N, int D)
@@ -116,7 +116,7 @@ extern "C" __global__ void attention_backward_mma_rows(float *R, float *S, const
         for (int d = 16; d > 0; d /= 2)
             sum += __shfl_xor_sync(0xffffffff, sum, d);
         if (lane == 0)
-            *(float2 *)(R + 2 * to) = make_float2(inside ? L[row] * LOG2_E : INF, sum);
+            *(float2 *)(R + 2 * to) = make_float2(inside ? L[row] * LOG2_E : 0.0f, sum);
     }
 }
 
