@@ -174,8 +174,8 @@ figure.update_layout(title="The lane that holds each element; lane 6 framed", te
 #
 # One thing it cannot do. For $B$, a lane wants 4 elements along $K$. Turned round by `ldmatrix_transposed`, a matrix
 # comes in units of 16 bits: *pairs* of bytes stay together, and they are neighbours along the wrong dimension. If $B$
-# lies K-major, nothing needs to be turned: its rows are what the lanes want. Here is what a lane's fragment of $B$ should
-# hold, and where that lies in a K-major tile: pieces of 4 bytes again, 16 apart.
+# lies K-major, nothing needs to be turned: its rows are what the lanes want. Here is what a lane's fragment of $B$
+# should hold, and where that lies in a K-major tile: pieces of 4 bytes again, 16 apart.
 
 # %%
 lane = 6
