@@ -386,7 +386,7 @@ FAULTY = attacks.every("faulty")
 
 
 class SharedRunner(grading.Runner):
-    """Outlives a submission: it is the reading of notebooks that is tested with it, and a box takes seconds to start."""
+    """Outlives a submission: the reading of notebooks is tested with it, and a box takes seconds to start."""
 
     def __exit__(self, *_: object) -> None:
         pass

@@ -21,7 +21,10 @@ MOST_LAUNCHES = 4096
 
 
 def unpack_recording(data: bytes, tensors: list[dict[str, Any]], bytes_of: list[Any]) -> Any:
-    """The Recording in `data`, its first buffers replaced by the grader's. Raises KernelError for any other bytes."""
+    """The Recording in `data`, its first buffers replaced by the grader's. Raises KernelError for any other bytes.
+
+    An output keeps what the host wrote into it, such as zeros: the host has seen none of the real inputs.
+    """
     from labkit.kernels.errors import KernelError
     from labkit.kernels.recorder import RecordedBuffer, Recording
 
@@ -40,8 +43,13 @@ def unpack_recording(data: bytes, tensors: list[dict[str, Any]], bytes_of: list[
         if len(described["launches"]) > MOST_LAUNCHES:
             raise ValueError(f"it has more than {MOST_LAUNCHES} launches")
 
+        def written(i: int) -> bool:
+            """Of the grader's tensors: an output that the host has filled."""
+            filled = tensors[i]["output"] and described["buffers"][i]["fresh"] is False
+            return filled and sizes[i] == len(bytes_of[i])
+
         def data_of(i: int) -> np.ndarray:
-            if i < given:
+            if i < given and not written(i):
                 return np.zeros(sizes[i], np.uint8) if sizes[i] < MOST_WORKSPACE else np.zeros(0, np.uint8)
             if not blobs[i]:
                 return np.zeros(sizes[i], np.uint8)
@@ -52,8 +60,11 @@ def unpack_recording(data: bytes, tensors: list[dict[str, Any]], bytes_of: list[
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, zlib.error) as error:
         raise KernelError(f"The launches could not be read: {error}.") from error
     for i, (tensor, raw) in enumerate(zip(tensors, bytes_of, strict=True)):
+        filled = written(i)
+        raw = recording.buffers[i].data if filled else raw
+        fresh = tensor["output"] and not filled
         recording.buffers[i] = RecordedBuffer(
-            tensor["name"], tensor["dtype"], tuple(tensor["shape"]), None, 0, raw, tensor["output"]
+            tensor["name"], tensor["dtype"], tuple(tensor["shape"]), None, 0, raw, fresh
         )
     return recording
 

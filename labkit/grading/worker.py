@@ -16,11 +16,14 @@ from labkit.grading import wire
 MOST_JOB = 4 << 20
 
 
-def pack_recording(recording: Any, given: int) -> bytes:
-    """A recording as bytes, without the data of its first `given` buffers, which the engine puts in."""
+def pack_recording(recording: Any, given: int, outputs: int) -> bytes:
+    """A recording as bytes, without the data of its first `given` buffers, which the engine puts in.
+
+    The first `outputs` of them are outputs: what the host wrote into one before its first launch goes along.
+    """
     datas = []
     for i, buffer in enumerate(recording.buffers):
-        blank = i < given or buffer.fresh or not buffer.data.any()
+        blank = outputs <= i < given or buffer.fresh or not buffer.data.any()
         datas.append(b"" if blank else zlib.compress(buffer.data, 1))
     return wire.pack({"recording": recording.describe(), "given": given}, datas)
 
@@ -64,7 +67,7 @@ def handle(header: dict[str, Any], blobs: list[bytes]) -> bytes:
             results.append(failed(error))
             continue
         results.append({"recording": len(recordings)})
-        recordings.append(pack_recording(made, len(tensors)))
+        recordings.append(pack_recording(made, len(tensors), len(outputs)))
     return wire.pack({"results": results}, recordings)
 
 

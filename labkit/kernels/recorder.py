@@ -12,7 +12,7 @@ import json
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -401,27 +401,45 @@ class _Recording(Session):
         super().__init__(names)
         self.recording = recording
         self.fresh = fresh
+        self._used: set[int] = set()
+        self._on_gpu: set[int] = set()
+        self._outputs: set[int] = set()  # buffers that held garbage at the start
         for array, name in self._named if fresh is not None else ():
             self._place([(array, name)])
+        self._inputs = {number for _, _, number in self._placed} - self._outputs
 
     def add(self, array: Array, start: int, end: int, name: str | None) -> int:
         buffers = self.recording.buffers
         shape, strides = array.shape, array.strides
         if (start, end) != (array.start, array.end) or any(s < 0 for s in strides):
             shape, strides = ((end - start) // array.itemsize,), None
-        data = _gpu_bytes(start, end) if array.on_gpu else memory_at(start, end - start, array.owner).copy()
+        data = _bytes(start, end, array.on_gpu)
         fresh = self.fresh is not None and (start, end) in self.fresh.ranges
         name = name or f"array{len(buffers)}"
+        if fresh:
+            self._outputs.add(len(buffers))
+        if array.on_gpu:
+            self._on_gpu.add(len(buffers))
         buffers.append(RecordedBuffer(name, array.dtype, shape, strides, _misalign(array, start), data, fresh))
         return len(buffers) - 1
 
     def accept(self, record: Launch, cluster: tuple[int, int, int]) -> None:
+        used = {param.buffer for param in record.params if isinstance(param, Pointer)}
+        for start, end, number in self._placed:
+            if number in self._outputs & (used - self._used) and (start, end) not in self.fresh.ranges:
+                # The host has written it, after it was placed and before this launch.
+                data = _bytes(start, end, number in self._on_gpu)
+                self.recording.buffers[number] = replace(self.recording.buffers[number], data=data, fresh=False)
+        self._used |= used
         self.recording.launches.append(record)
         self.recording.clusters.append(cluster)
 
     def touches(self, start: int, end: int) -> bool:
-        """Whether a recorded launch uses memory between these addresses."""
-        return any(low < end and start < high for low, high, _ in self._placed)
+        """Whether an input, or what a recorded launch uses, lies between these addresses."""
+        return any(
+            low < end and start < high and (number in self._used or number in self._inputs)
+            for low, high, number in self._placed
+        )
 
     def touches_tensor(self, value: Any) -> bool:
         array = as_array(value, "a tensor")
@@ -433,6 +451,10 @@ def refuse_look(start: int, end: int) -> None:
     session = current()
     if isinstance(session, _Recording) and session.touches(start, end):
         raise KernelError(_REFUSED.format("A copy"))
+
+
+def _bytes(start: int, end: int, on_gpu: bool) -> np.ndarray:
+    return _gpu_bytes(start, end) if on_gpu else memory_at(start, end - start, None).copy()
 
 
 def _gpu_bytes(start: int, end: int) -> np.ndarray:
@@ -482,8 +504,8 @@ _PERHAPS_VIEWS = frozenset("reshape contiguous flatten to type float double half
 
 
 _REFUSED = (
-    "{} reaches the values of a tensor that a kernel launched before uses, but launches are being recorded here, "
-    "not run; do this in a kernel, or before the first launch."
+    "{} reaches the values of a tensor that a kernel launched before uses, or of an input, but launches are being "
+    "recorded here, not run; do this in a kernel."
 )
 
 
