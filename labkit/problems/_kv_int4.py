@@ -149,6 +149,11 @@ def random_cache(shape: tuple[int, ...], generator: torch.Generator) -> torch.Te
     ]))
 
 
+def full(T: int) -> bool:
+    """Whether `random_lengths` makes all caches of T tokens full."""
+    return T % 32 == 0
+
+
 def random_lengths(cache: torch.Tensor) -> torch.Tensor:
     """int32 [B]: how many tokens of `cache` [B, T, ...] each sequence has; they follow from B and T alone.
 
@@ -158,7 +163,7 @@ def random_lengths(cache: torch.Tensor) -> torch.Tensor:
     import torch
 
     B, T = cache.shape[:2]
-    if T % 32 == 0:
+    if full(T):
         return torch.full((B,), T, dtype=torch.int32, device=cache.device)
     b = torch.arange(B, device=cache.device)
     lengths = T - b * 7919 % T
@@ -177,9 +182,11 @@ def spoil(cache: torch.Tensor) -> torch.Tensor:
 
 
 def inside(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """`rows` [B, T, 1, 128] as [B, 1, T, 128], zeros beyond each sequence's length."""
+    """`rows` [B, T, 1, 128] as [B, 1, T, 128], with zeros where `spoil` put NaN."""
     import torch
 
+    if full(rows.shape[1]):
+        return rows.transpose(1, 2)
     within = torch.arange(rows.shape[1], device=rows.device) < lengths[:, None]
     return torch.where(within[..., None], rows[:, :, 0], 0).unsqueeze(1)
 
@@ -216,12 +223,15 @@ def magnitude(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, lengths: torch.
 
 
 def baseline(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """bfloat16 [B, HQ, 128] by PyTorch's scaled dot product attention; K, V bfloat16 [B, 1, T, 128]."""
+    """bfloat16 [B, HQ, 128] by PyTorch's scaled dot product attention; K, V bfloat16 [B, 1, T, 128].
+
+    `lengths` are `random_lengths`: whether they need a mask is told by T, for reading them would make the host wait.
+    """
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
     mask = None
-    if int(lengths.min()) < K.shape[2]:
+    if not full(K.shape[2]):
         mask = (torch.arange(K.shape[2], device=K.device) < lengths[:, None])[:, None, None]
     O = scaled_dot_product_attention(Q.unsqueeze(2), K, V, attn_mask=mask, enable_gqa=True)
     return O.squeeze(2)
