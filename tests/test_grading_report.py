@@ -72,6 +72,15 @@ def test_the_words_of_a_state_follow_the_counters():
     assert "Every counter is on the optimised side." in page and "unoptimised side:" not in page
 
 
+def test_a_kernel_that_is_right_and_not_what_the_rung_is_about_is_partly_right():
+    item = kernel(counters={LOADS: {"yours": 8.0, "optimised": 2.0, "unoptimised": 8.0}})
+    item["parts"][1].update(state="fail", points=0.0, details={"shape": {"M": 64, "N": 48}})
+    item = results.item(item["id"], "kernel", item["parts"], item["counters"])
+    page = _Page(report.student(result(items=[item]))).text
+    assert page.count("partly right") == 2 and "6 of 10" in page
+    assert "unoptimised side: 1 of 1 counter. Counted at M=64 N=48." in page
+
+
 def test_nothing_hidden_is_in_a_students_page():
     known = kernel("gemm--naive--numba", fails=f"{KNOWN}: A[0] {WRONG}")
     made = result(

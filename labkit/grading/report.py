@@ -131,7 +131,8 @@ def _total(result: dict[str, Any]) -> str:
 
 def _points_table(result: dict[str, Any]) -> str:
     rows = "".join(
-        f'<tr><td><a href="#q{number}">{escape(wording.name(item))}</a></td><td>{_state(item["state"])}</td>'
+        f'<tr><td><a href="#q{number}">{escape(wording.name(item))}</a></td>'
+        f'<td>{_state(item["state"], item["points"])}</td>'
         f'<td class="n">{wording.number(item["points"])}</td><td class="n">{wording.number(item["possible"])}</td></tr>'
         for number, item in enumerate(result["items"], 1)
     )
@@ -141,14 +142,16 @@ def _points_table(result: dict[str, Any]) -> str:
     )
 
 
-def _state(state: str) -> str:
-    return f'<span class="state {state}">{escape(wording.STATES[state])}</span>'
+def _state(state: str, points: float = 0.0) -> str:
+    said = "partly right" if state == "fail" and points > 0 else wording.STATES[state]
+    return f'<span class="state {state}">{escape(said)}</span>'
 
 
 def _item(number: int, item: dict[str, Any]) -> str:
     points = f"{wording.number(item['points'])} of {wording.number(item['possible'])}"
     inside = [
-        f'<div class="head"><h3>{escape(wording.name(item))}</h3><span>{_state(item["state"])} {points}</span></div>',
+        f'<div class="head"><h3>{escape(wording.name(item))}</h3>'
+        f'<span>{_state(item["state"], item["points"])} {points}</span></div>',
         f'<p class="dim">{escape(wording.about(item))}</p>',
     ]
     messages = [_said(item, part) for part in item["parts"]]
@@ -170,10 +173,12 @@ def _item(number: int, item: dict[str, Any]) -> str:
 def _said(item: dict[str, Any], part: dict[str, Any]) -> str:
     if part["name"] == "structure" and item["counters"]:  # the table says which
         wrong = sum(not _passes(values) for values in item["counters"].values())
+        shape = " ".join(f"{name}={size}" for name, size in (part["details"].get("shape") or {}).items())
+        taken = f" Counted at {shape}." if shape else ""
         if wrong:
-            return f"On the unoptimised side: {wrong} of {_count(len(item['counters']), 'counter')}."
+            return f"On the unoptimised side: {wrong} of {_count(len(item['counters']), 'counter')}.{taken}"
         if part["state"] == "pass":
-            return "Every counter is on the optimised side."
+            return f"Every counter is on the optimised side.{taken}"
     return wording.told(item, part["message"])
 
 
