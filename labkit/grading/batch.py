@@ -130,7 +130,7 @@ def _starts(plan: Plan, source: Source) -> int:
 
 def _started(plan: Plan, source: Source) -> None:
     file = _attempts(plan, source)
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     with open(file, "ab") as open_file:
         open_file.write(b".")
 
