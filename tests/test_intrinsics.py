@@ -6,15 +6,25 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 pytest.importorskip("numba.cuda")
 
-from numba import cuda, float32, int8, int32, int64  # noqa: E402
+from numba import cuda, float32, float64, int8, int32, int64, uint32  # noqa: E402
 from numba.core.errors import TypingError  # noqa: E402
 from numba.cuda.types import float16  # noqa: E402
 
-from labkit.kernels.intrinsics import dp4a, load4, load8, load16, store4, store8  # noqa: E402
+from labkit.kernels.intrinsics import (  # noqa: E402
+    dp4a,
+    exp2_approx,
+    load4,
+    load8,
+    load16,
+    pack_f16x2,
+    store4,
+    store8,
+)
 
 
 def ptx(kernel, *signature) -> str:
@@ -108,3 +118,28 @@ def test_store8_and_dp4a_refuse_other_values():
         ptx(store, float16[::1])
     with pytest.raises(TypingError, match="three int32"):
         ptx(dot, int64[::1])
+
+
+def test_two_halves_are_packed_and_powers_of_2_taken_in_one_instruction_each():
+    def kernel(out, x):
+        out[0] = pack_f16x2(x[0], x[1])
+        x[2] = exp2_approx(x[2])
+
+    text = ptx(kernel, uint32[::1], float32[::1])
+    assert text.count("cvt.rn.f16x2.f32") == text.count("ex2.approx.ftz.f32") == 1
+    out, x = np.zeros(1, np.uint32), np.array([1.5, -2.25, -np.inf], np.float32)
+    cuda.jit(kernel)[1, 1](out, x)
+    assert out.view(np.float16).tolist() == [1.5, -2.25]
+    assert x[2] == 0
+
+
+def test_they_refuse_doubles():
+    def pack(out, x):
+        out[0] = pack_f16x2(x[0], x[1])
+
+    def power(out, x):
+        x[0] = exp2_approx(x[0])
+
+    for kernel, name in ((pack, "pack_f16x2"), (power, "exp2_approx")):
+        with pytest.raises(TypingError, match=f"{name} takes float32, not float64"):
+            ptx(kernel, uint32[::1], float64[::1])

@@ -15,7 +15,7 @@ WRONG = [
         "stored and not added",
         "mma",
         None,
-        ("atomicAdd(sums + ((i * W::MN + j) * 4 + e) * 32, q[i][j][e]);", "sums[((i * W::MN + j) * 4 + e) * 32] = q[i][j][e];"),
+        ("atomicAdd(sums + ((i * W::MN + j) * 4 + e) * 32, q", "*(sums + ((i * W::MN + j) * 4 + e) * 32) = (q"),
         "value|race",
         r"dQ\[|race|block",
     ),

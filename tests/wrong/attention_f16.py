@@ -15,7 +15,7 @@ WRONG = [
         "rows of the fragment exchanged in the mask",
         "flash_mma",
         ("row, largest, total = row0 + wm + 8 * half", "row, largest, total = row0 + wm + 8 - 8 * half"),
-        ("row0 + wm + 16 * i + 8 * (e / 2) + lane / 4;\n                    int", "row0 + wm + 16 * i + 8 - 8 * (e / 2) + lane / 4;\n                    int"),
+        ("int row = row0 + wm + 16 * i + 8 * (e / 2)", "int row = row0 + wm + 16 * i + 8 - 8 * (e / 2)"),
         "value",
         r"O\[0, 0, 0, \d+\] got",
     ),
@@ -30,7 +30,7 @@ WRONG = [
     Wrong(
         "sum of one lane",
         "flash_mma",
-        ("        for half in range(2):\n            total = l[half]\n            total += cuda.shfl_xor_sync(ALL, total, 1)\n", "        for half in range(2):\n            total = l[half]\n"),
+        ("total += cuda.shfl_xor_sync(ALL, total, 1)", "total += 0"),
         ("            sum += __shfl_xor_sync(0xffffffff, sum, 1);\n", ""),
         "value",
         r"\[0, 0, 0(, 0)?\] got",
