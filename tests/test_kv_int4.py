@@ -216,11 +216,14 @@ def test_the_fallback_where_layouts_are_not_known(problem, rung):
     assert result.passed, result
 
 
-@pytest.mark.parametrize("problem", ["int4_gqa", "int4_gqa_4group"])
+@pytest.mark.parametrize(
+    "problem, rung",
+    [("int4_gqa", "opt11_direct_mma"), ("int4_gqa_4group", "opt11_direct_mma"), ("gqa_bf16", "direct_mma")],
+)
 @pytest.mark.parametrize("workers", [1, 2])
-def test_few_blocks_share_many_sequences(problem, workers):
+def test_few_blocks_share_many_sequences(problem, rung, workers):
     """More tiles than stages for a warp, blocks that begin and end within sequences."""
-    result = _with(problem, "opt11_direct_mma", f"WORKERS={workers}").check(
+    result = _with(problem, rung, f"WORKERS={workers}").check(
         shapes=({"B": 3, "T": 523, "HQ": 8}, {"B": 2, "T": 640, "HQ": 9})
     )
     assert result.passed, result

@@ -43,4 +43,20 @@ WRONG = [
         "value",
         r"O\[\d, \d, \d+\] got",
     ),
+    Wrong(
+        "V not turned round",
+        "direct_mma",
+        None,
+        ("ldmatrix_transposed(a, v", "ldmatrix(a, v"),
+        "value",
+        r"O\[0, 0, \d+\] got",
+    ),
+    Wrong(
+        "a tile overwritten while it is read",
+        "direct_mma",
+        None,
+        ("int stage = 0, next = STAGES - 1;", "int stage = 0, next = 0;"),
+        "race|value|uninitialized",
+        r"shared|O\[",
+    ),
 ]
