@@ -52,10 +52,10 @@ WRONG = [
         r"O\[0, 0, \d+\] got",
     ),
     Wrong(
-        "a tile overwritten while it is read",
+        "a tile read before it is there",
         "direct_mma",
         None,
-        ("int stage = 0, next = STAGES - 1;", "int stage = 0, next = 0;"),
+        (':: "n"(STAGES - 2)', ':: "n"(STAGES - 1)'),
         "race|value|uninitialized",
         r"shared|O\[",
     ),
