@@ -333,7 +333,13 @@ def batch(folder: str, place: Path) -> dict:
 
 
 @needs_sandbox
-@pytest.mark.parametrize("attack", _ids(KERNELS))
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pytest.param(a, id=a.name, marks=pytest.mark.xfail(reason=a.known, strict=True) if a.known else ())
+        for a in KERNELS
+    ],
+)
 def test_attack_does_not_score(attack, graded):
     result = graded(attack.path.parent.name)["result"]
     assert result["state"] == "graded" and result["sandbox"] == "bubblewrap"

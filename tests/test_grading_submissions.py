@@ -15,7 +15,8 @@ import pytest
 from labkit.errors import LabkitError
 from labkit.grading import results, scheme, submissions, submit
 from labkit.grading.answers import Unreadable, given
-from labkit.grading.grade import gate, hidden_shapes, notebooks_of, seed_of
+from labkit.grading.gates import gate
+from labkit.grading.grade import hidden_shapes, notebooks_of, seed_of
 from labkit.grading.review import findings
 from labkit.notebook.build import masters, notebook
 from labkit.problems import get, names

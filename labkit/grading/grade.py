@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit import problems
 from labkit.errors import LabkitError
-from labkit.grading import results, sandbox, submissions
+from labkit.grading import gates, results, sandbox, submissions
 from labkit.grading import scheme as schemes
 from labkit.grading.answers import Unreadable, assigned, given
 from labkit.grading.review import findings
@@ -426,25 +426,27 @@ class Grading:
     def _structure(self, item: Item, trial: Trial, points: float) -> tuple[dict, dict]:
         if self.references is None:
             return results.part("structure", points, "pending", "This is judged by your instructor's grader."), {}
-        bounds = self.references.of(item, trial.language)
-        counted = count(self.runner, trial, item.gates, self.seed)
+        optimised, unoptimised = self.references.of(item, trial.language)
+        counted = count(self.runner, trial, gates.needed(item.gates), self.seed)
         if counted.state != "pass":
             wrong = counted.state == "fail" and counted.value
             part = results.part("structure", points, counted.state, counted.message, wrong=wrong)
             return part, {}
         counters, missed = {}, []
         for name in item.gates:
-            optimised, unoptimised = bounds[name]
-            yours = counted.metrics.get(name)
-            if yours is None:
+            if not {name, *gates.COSTS, gates.THREADS} <= set(counted.metrics):
                 missed.append(f"{name} could not be counted.")
                 continue
-            counters[name] = {"yours": yours, "optimised": optimised, "unoptimised": unoptimised}
-            if not gate(yours, optimised, unoptimised):
+            of = {"yours": counted.metrics, "optimised": optimised, "unoptimised": unoptimised}
+            three = {which: gates.shown(metrics, name) for which, metrics in of.items()}
+            counters[name] = three
+            if not gates.passes(name, counted.metrics, optimised, unoptimised):
                 missed.append(
-                    f"{name} reads {yours:,.6g}; with what this rung is about it reads {optimised:,.6g}, "
-                    f"without it {unoptimised:,.6g}."
+                    f"{name} reads {three['yours']:,.6g}; with what this rung is about it reads "
+                    f"{three['optimised']:,.6g}, without it {three['unoptimised']:,.6g}{gates.note(name)}."
                 )
+        if not missed:
+            missed = gates.excesses(counted.metrics, optimised, unoptimised)
         state = "fail" if missed else "pass"
         message = " ".join(missed) if missed else _read(counters)
         return results.part("structure", points, state, message, shape=counted.shape), counters
@@ -466,15 +468,6 @@ def plain(text: str, longest: int = 600) -> str:
     """A text from an untrusted process as one line of printable characters."""
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return text if len(text) <= longest else text[: longest - 3] + "..."
-
-
-def gate(yours: float, optimised: float, unoptimised: float) -> bool:
-    """Whether a count is nearer, as a factor, to the optimised kernel's than to the unoptimised one's, or better."""
-    if min(optimised, unoptimised) > 0:
-        middle = math.sqrt(optimised * unoptimised)
-    else:
-        middle = (optimised + unoptimised) / 2
-    return yours <= middle if optimised < unoptimised else yours >= middle
 
 
 # --- running a kernel ------------------------------------------------------------------------------------
@@ -800,7 +793,7 @@ class References:
 
     def __init__(self, grader: Grader) -> None:
         self.grader = grader
-        self._known: dict[tuple, dict[str, tuple[float, float]]] = {}
+        self._known: dict[tuple, tuple[dict[str, float], dict[str, float]]] = {}
         self._runner: Runner | None = None
 
     def close(self) -> None:
@@ -816,19 +809,19 @@ class References:
                 self.of(item, cell.language)
         self.close()
 
-    def of(self, item: Item, language: str) -> dict[str, tuple[float, float]]:
-        """Per gate: optimised, unoptimised. LabkitError where a gate tells the two apart by nothing."""
+    def of(self, item: Item, language: str) -> tuple[dict[str, float], dict[str, float]]:
+        """Counts of the optimised and the unoptimised kernel; LabkitError where a gate tells them apart by nothing."""
         key = (item.problem, item.rung, language, item.gates)
         if key not in self._known:
             above, below = self._rungs(item, language)
-            here, there = (self._counts(rung, item.gates) for rung in (above, below))
+            here, there = (self._counts(rung, gates.needed(item.gates)) for rung in (above, below))
             for name in item.gates:
                 if here[name] == there[name]:
                     raise LabkitError(
                         f"{name} is a gate of {item.problem}/{item.rung} and reads the same ({here[name]:g}) on the "
                         "rung below; choose another in its ladder."
                     )
-            self._known[key] = {name: (here[name], there[name]) for name in item.gates}
+            self._known[key] = here, there
         return self._known[key]
 
     def trial(self, item: Item, language: str) -> Trial:
@@ -851,22 +844,22 @@ class References:
         kernels = self.grader.root / "solutions" / found.lab / "kernels" / (found.kernels or found.name)
         return Rung(found, found.step(rung), language, "solutions", kernels / (rung + SUFFIX[language]))
 
-    def _counts(self, rung: Any, gates: tuple[str, ...]) -> dict[str, float]:
+    def _counts(self, rung: Any, names: tuple[str, ...]) -> dict[str, float]:
         import json
 
-        made = hashlib.sha256(repr((version(), rung.name, rung.language, rung.fingerprint, gates)).encode()).hexdigest()
+        made = hashlib.sha256(repr((version(), rung.name, rung.language, rung.fingerprint, names)).encode()).hexdigest()
         kept = self.grader.out / ".references" / f"{made[:32]}.json"
         try:
             found = json.loads(kept.read_text())
-            if set(found) == set(gates):
+            if set(found) == set(names):
                 return found
         except (OSError, ValueError):
             pass
         # In boxes of its own: what a student's boxes have seen must not meet a solution.
         trial = Trial(rung.problem.name, rung.step.name, rung.language, rung.source)
         self._runner = self._runner or Runner(self.grader.level)
-        verdict = count(self._runner, trial, gates, self.grader.seed)
-        if verdict.state != "pass" or set(verdict.metrics) != set(gates):
+        verdict = count(self._runner, trial, names, self.grader.seed)
+        if verdict.state != "pass" or set(verdict.metrics) != set(names):
             why = verdict.message or "there is no such metric."
             raise LabkitError(f"The solution of {rung.name} could not be counted: {why}")
         results.write_text(kept, json.dumps(verdict.metrics))

@@ -224,7 +224,7 @@ def _counters(item: dict[str, Any]) -> str:
 
 
 def _passes(values: Mapping[str, float]) -> bool:
-    from labkit.grading.grade import gate
+    from labkit.grading.gates import gate
 
     return gate(values["yours"], values["optimised"], values["unoptimised"])
 

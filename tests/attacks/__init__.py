@@ -29,7 +29,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 KERNELS = ("timing", "output", "evasion", "forgery", "resources")
-FIELDS = ("family", "target", "tries", "naive", "gains", "ours", "shape", "part", "limit")
+FIELDS = ("family", "target", "tries", "naive", "gains", "ours", "shape", "part", "known")
 GAINS = {"marks", "time", "secret", "other", "stops", "exec", "memory", "process", "file", "network"}
 SIZES = {  # for the naive grader, and for ours
     "@MANY@": (40, 3000),  # processes
@@ -44,6 +44,7 @@ class Attack:
 
     shape: the shapes at which the naive grader tries it, else the problem's own.
     part: the part of the item that the attack is after.
+    known: why ours does not stop it yet, where that is so.
     """
 
     path: Path
@@ -57,6 +58,7 @@ class Attack:
     says: str
     shape: tuple[dict[str, int], ...]
     part: str
+    known: str = ""
 
     @property
     def name(self) -> str:
@@ -128,6 +130,7 @@ def load(path: Path) -> Attack:
         says.strip(),
         shape,
         fields.get("part", "correct"),
+        fields.get("known", ""),
     )
 
 
