@@ -248,7 +248,7 @@ def test_what_each_rung_moves():
         assert before > 1.8 * after
 
 
-def test_vector_loads_halve_the_requests_of_4_groups_only():
+def test_vector_loads_take_fewer_requests_with_4_groups_only():
     requests = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
     for problem, fewer in (("int4_gqa", False), ("int4_gqa_4group", True)):
         before, after = (_profile(r, problem)[requests] for r in ("opt05_prefetch_v", "opt06_group_vector_loads"))
