@@ -23,8 +23,8 @@ OUR_OWN = {"labkit"}
 def declared() -> dict[str, Requirement]:
     """Every dependency of pyproject.toml, those of the extras included."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [*project["dependencies"], *sum(project["optional-dependencies"].values(), [])]
-    return by_name(lines)
+    extras = dict.fromkeys(sum(project["optional-dependencies"].values(), []))  # two of them may need the same
+    return by_name([*project["dependencies"], *extras])
 
 
 def by_name(lines: list[str]) -> dict[str, Requirement]:
