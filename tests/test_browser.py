@@ -235,7 +235,8 @@ stepper
 
 
 def test_the_stepper_walks_at_a_click(page, server, project, tmp_path):
-    cell = {"cell_type": "code", "id": "step", "metadata": {}, "source": STEPPER, "outputs": [], "execution_count": None}
+    cell = {"cell_type": "code", "id": "step", "metadata": {}, "source": STEPPER}
+    cell |= {"outputs": [], "execution_count": None}
     file = project / "labs" / "stepper.ipynb"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     file.write_text(
