@@ -90,12 +90,14 @@ def test_wrong_kernels_lose_points_for_the_right_reason(tmp_path, table):
     naive = naive.replace("grid = ((N + 15) // 16, (M + 15) // 16)", "grid = ((M + 15) // 16, (N + 15) // 16)")
     cases = {
         "uncoalesced": (naive, "pass", "fail", "sectors"),
-        "unguarded": (_kernel().replace("row < M and col < N", "True"), "fail", "fail", "C["),
+        "unguarded": (_kernel().replace("row < M and col < N", "True"), "fail", "fail", "outside B"),
         "constant": (_kernel().replace("acc += A[row, k] * B[k, col]", "acc = float32(1)"), "fail", "fail", "got 1"),
         "loop": ("%%kernel gemm/coalesced\nwhile True: pass", "timeout", "timeout", "did not end"),
         "nothing": ("%%kernel gemm/coalesced\ndef launch(C, A, B):\n    pass", "fail", "fail", "no kernel"),
         "syntax": ("%%kernel gemm/coalesced\ndef launch(C, A, B:\n    pass", "fail", "fail", "coalesced.py:2"),
-        "looks": ("%%kernel gemm/coalesced\ndef launch(C, A, B):\n    C.copy_(A @ B)", "fail", "fail", "no kernel"),
+        "looks": (
+            "%%kernel gemm/coalesced\ndef launch(C, A, B):\n    C.copy_(A @ B)", "fail", "fail", "reaches the values"
+        ),
     }
     record, grade.RECORD_S = grade.RECORD_S, 20.0
     try:
