@@ -90,6 +90,21 @@ K atomics(int *o, const int *a) {
     o[x + 64] = old;
 }
 K division(float *o, const float *a) { int x = threadIdx.x; o[x] = a[x] / a[x + 32]; }
+K tail(float *o, const float *a, unsigned long long n) {  // ptxas unrolls it
+    for (unsigned long long i = threadIdx.x; i < n; i += 64) o[i] = a[i];
+}
+K in_arms(float *o, const float *a) {  // a product that is added in one arm of two alone is no part of an FMA
+    int x = threadIdx.x;
+    float v = a[x], s = a[x + 32], u = v * s;
+    if (x % 2) u = s * s + u;
+    o[x] = u;
+}
+K last_for_one(float *o, const float *a) {  // the last additions are moved behind the branch
+    int x = threadIdx.x;
+    float v = a[x];
+    for (int d = 16; d; d /= 2) v = v * 3 + __shfl_xor_sync(~0u, v, d) * v;
+    if (!x) o[0] = v;
+}
 K spilling(float *o, const float *a) {
     float v[64];
 #pragma unroll
@@ -131,11 +146,11 @@ def loads(entry, plan):
     return sorted(found)
 
 
-def run(entry, block, *, counters, size=2048, dtype=np.float32):
+def run(entry, block, *more, counters, size=2048, dtype=np.float32):
     emulation = Emulation(counters=counters)
     out, data = np.zeros(16384, dtype), np.arange(size).astype(dtype) % 61
     pointers = [Pointer(emulation.memory.add(x.view(np.uint8))) for x in (out, data)]
-    emulation.run(Launch(compiled(), entry, (1, 1, 1), block, tuple(pointers)))
+    emulation.run(Launch(compiled(), entry, (1, 1, 1), block, (*pointers, *more)))
     return counters
 
 
@@ -227,6 +242,33 @@ def test_expanded_division_makes_its_flops_a_bound():
     plan = plan_of("division")
     assert "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum" in plan.bounds
     assert "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum" not in plan_of("tile").bounds
+
+
+def test_a_loop_that_ptxas_unrolls_keeps_its_counts_where_lanes_stay_together():
+    assert len(plan_of("tail").repeated) == 2
+    together, apart = (run("tail", (64, 1, 1), n.to_bytes(8, "little"), counters=Counters()) for n in (320, 310))
+    for kind in ("ld", "st"):
+        name = f"l1tex__t_requests_pipe_lsu_mem_global_op_{kind}.sum"
+        assert together.metrics[name] == apart.metrics[name] == 10
+        assert (together.fidelity[name], apart.fidelity[name]) == ("exact", "bound")
+
+
+def test_an_operation_that_only_some_threads_need_is_a_bound():
+    name = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+    assert [s.op for s in sass.machine_code(compiled(), "in_arms").code if s.guard and s.op.startswith("FFMA")]
+    assert name in plan_of("in_arms").bounds
+    assert name in plan_of("last_for_one").bounds
+    assert "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum" in plan_of("last_for_one").bounds
+    assert not plan_of("blocked").bounds
+
+
+def test_unrolled_loops_are_made_of_whole_turns():
+    one, four = Counter(fmul=1, ffma=1), Counter(fmul=4, ffma=4)
+    assert sass._repeats([one, four], {"fmul": 30, "ffma": 30})
+    assert not sass._repeats([one, four], {"fmul": 30, "ffma": 29})
+    assert not sass._repeats([one, four], {"fmul": 4, "ffma": 4})  # one of them is missing
+    assert sass._repeats([Counter(fadd=3, fmul=2), Counter(fmul=1)], {"fadd": 6, "fmul": 9})
+    assert not sass._repeats([Counter(fadd=3, fmul=2), Counter(fmul=1)], {"fadd": 5, "fmul": 9})
 
 
 def test_registers_and_spills():

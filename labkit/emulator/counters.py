@@ -24,7 +24,7 @@ import numpy as np
 
 from labkit.emulator import tensor
 from labkit.emulator.ptx import parse, short_name
-from labkit.emulator.sass import AS_PTX, Plan, memory_plan
+from labkit.emulator.sass import AS_PTX, METRICS, Plan, memory_plan
 
 if TYPE_CHECKING:
     from labkit.emulator.launch import Launch
@@ -249,6 +249,17 @@ def _loops(instructions: list[Instruction]) -> list[tuple[int, int]]:
     return [(b.operands[0].pc[0], b.index) for b in branches if b.operands[0].pc[0] <= b.index]
 
 
+def _leaving(instructions: list[Instruction], parting: list[int]) -> dict[tuple[int, int], bool]:
+    """For each loop, whether lanes of a warp leave it at different times: `parting` branches go on, or out of it."""
+    return {
+        (first, back): any(
+            pc == back or first <= pc <= back and not all(first <= to <= back for to in instructions[pc].operands[0].pc)
+            for pc in parting
+        )
+        for first, back in _loops(instructions)
+    }
+
+
 # ---------------------------------------------------------------------------- accumulation
 
 
@@ -372,10 +383,14 @@ class Counters:
 
     def end(self) -> None:
         """The launch is over: fold its counts into the totals."""
-        if self._unrolled and any(self._divergent[back] for _, back in _loops(self._program)):
-            # Lanes that leave a loop at different times load in other company once it is unrolled.
-            for form in (_REQUESTS, _SECTORS):
-                self._fidelity[form.format("global", "ld")] = "bound"
+        # Lanes that leave a loop at different times meet later once it is unrolled: each access has fewer of them.
+        parting = [n for n, split in enumerate(self._divergent) if split]
+        leaving = _leaving(self._program, parting)
+        for pc, space, kind in self._access if parting else ():
+            around = [loop for loop in leaving if loop[0] <= pc <= loop[1]]
+            if pc in self._repeated and (any(leaving[loop] for loop in around) or not around):
+                kinds = ("atom", "red") if kind in ("atom", "red") else (kind,)
+                self._fidelity.update(dict.fromkeys((m.format(k) for m in METRICS[space] for k in kinds), "bound"))
         for pc, instr in enumerate(self._program):
             if not self._warps[pc]:
                 continue
@@ -440,7 +455,7 @@ class Counters:
             "launch__shared_mem_per_block_dynamic": launch.shared,
         }
         plan = memory_plan(launch, program) if self.sass else Plan(bounds=AS_PTX)
-        self._parts, self._kinds, self._unrolled, self._merged = plan.parts, plan.kinds, plan.unrolled, plan.merged
+        self._parts, self._kinds, self._repeated, self._merged = plan.parts, plan.kinds, plan.repeated, plan.merged
         if plan.exact:
             self._totals[_DRAM_READ] += plan.launch["labkit__code_bytes"] + LAUNCH_BYTES
         else:

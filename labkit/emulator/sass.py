@@ -38,7 +38,7 @@ _FLOPS = {
 }
 _PTX_FLOPS = {"add": "add", "sub": "add", "mul": "mul", "fma": "fma", "mad": "fma"}
 _PTX_TYPES = {"f32": "f", "f64": "d", "f16": "h", "bf16": "h", "f16x2": "h", "bf16x2": "h"}
-_METRICS = {
+METRICS = {  # by space; {} is the kind
     "global": (
         "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum",
         "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum",
@@ -56,7 +56,7 @@ _METRICS = {
 _FLOP_METRIC = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 # What ptxas may change, and is a bound where nobody looked at its code.
 AS_PTX = (
-    *(m.format(k) for s in _METRICS for m in _METRICS[s] for k in ("ld", "st", "atom", "red")),
+    *(m.format(k) for s in METRICS for m in METRICS[s] for k in ("ld", "st", "atom", "red")),
     *(_FLOP_METRIC.format(name) for name in _FLOPS.values()),
 )
 
@@ -69,7 +69,8 @@ class Plan:
     where another access took it over; absent where it stays as it is. `kinds` maps atomics to the
     kind they became; `merged` are those that serve all lanes of one address at once. `launch` holds
     launch__* metrics, `bounds` the metrics that are only a bound, and `notes` says why, one sentence
-    each. `unrolled`: ptxas repeated loads of global memory. `exact`: the machine code is the driver's.
+    each. `repeated`: accesses that stand in the machine code more often than in the PTX, as loops are unrolled.
+    `exact`: the machine code is the driver's.
     """
 
     parts: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -78,7 +79,7 @@ class Plan:
     launch: dict[str, float] = field(default_factory=dict)
     bounds: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    unrolled: bool = False
+    repeated: frozenset[int] = frozenset()
     exact: bool = False
 
 
@@ -99,12 +100,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Sass:
-    """A machine instruction; `at` is (file, line) of the innermost source position."""
+    """A machine instruction; `at` is (file, line) of the innermost source position, `guard` such as "@!P0"."""
 
     block: int
     at: tuple[str, int] | None
     op: str
     operands: str
+    guard: str = ""
 
 
 # ---------------------------------------------------------------------------- PTX to SASS
@@ -250,7 +252,7 @@ def _disassemble(cubin: bytes) -> str:
 
 
 _LINE = re.compile(r'\s*//## File "(.*?)", line (\d+)')
-_CODE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+_CODE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _USED = re.compile(r"Used (\d+) registers")
 _SMEM = re.compile(r"(\d+) bytes smem")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -269,8 +271,8 @@ def _read(text: str, log: str, entry: str) -> Machine:
         elif line.startswith(".L_"):
             block += 1
         elif match := _CODE.match(line):
-            op, operands = match[1], match[2]
-            code.append(Sass(block, at, op, operands))
+            guard, op, operands = match[1] or "", match[2], match[3]
+            code.append(Sass(block, at, op, operands, guard))
             if op.split(".")[0] in ("BRA", "EXIT", "BAR", "RET", "BRX", "CALL", "WARPSYNC"):
                 block += 1
     if not code:
@@ -487,30 +489,28 @@ def _plan(program: Program, machine: Machine) -> Plan:
         if found is not None:
             parts.update(found)
             continue
-        spaces = _METRICS if space == "generic" else (space,)
-        bounds.update(m.format(kind) for s in spaces for m in _METRICS[s])
+        spaces = METRICS if space == "generic" else (space,)
+        bounds.update(m.format(kind) for s in spaces for m in METRICS[s])
         notes.append(f"ptxas reshaped the {space} {'loads' if kind == 'ld' else 'stores'}; they count as in the PTX.")
     kinds, merged = _atomics(program, machine, bounds, notes)
     if unsettled := _unsettled(program.instructions):
         bounds.update(unsettled)
         notes.append("Some addresses come from atomics, whose order differs from run to run; so do their counts.")
     if machine.spills:
-        bounds.update(m.format(k) for m in _METRICS["local"] for k in ("ld", "st"))
+        bounds.update(m.format(k) for m in METRICS["local"] for k in ("ld", "st"))
         notes.append(f"ptxas spills {machine.spills} bytes of registers to local memory, which is not counted.")
     if not machine.exact and any(space == "local" for space, _ in mine):
         # The driver's own ptxas has been seen to keep such an array in registers after all.
-        bounds.update(m.format(k) for m in _METRICS["local"] for k in ("ld", "st"))
-    loads = [len(found.get(("global", "ld"), ())) for found in (mine, theirs)]
+        bounds.update(m.format(k) for m in METRICS["local"] for k in ("ld", "st"))
     bounds.update(_changed_flops(program, machine))
-    bounds.update(_FLOP_METRIC.format(name) for name in _sinking(program.instructions))
     facts = {
         "launch__registers_per_thread": max(machine.registers, 16),
         "labkit__stack_bytes": machine.stack,
         "labkit__spill_bytes": machine.spills,
         "labkit__code_bytes": 16 * len(machine.code),
     }
-    unrolled = loads[1] > loads[0]
-    return Plan(parts, kinds, merged, facts, tuple(sorted(bounds)), tuple(notes), unrolled, machine.exact)
+    repeated = _repeated(mine, theirs)
+    return Plan(parts, kinds, merged, facts, tuple(sorted(bounds)), tuple(notes), repeated, machine.exact)
 
 
 def _by_kind(accesses: list[_Access]) -> dict[tuple[str, str], list[_Access]]:
@@ -542,6 +542,21 @@ def _align(mine: list[_Access], theirs: list[_Access], drop: bool) -> dict[int, 
             return None
         parts.update(found)
     return parts
+
+
+def _repeated(
+    mine: dict[tuple[str, str], list[_Access]], theirs: dict[tuple[str, str], list[_Access]]
+) -> frozenset[int]:
+    """The PTX accesses whose bytes the machine code names more often than the PTX."""
+    found = set()
+    for key, accesses in mine.items():
+        here, there = Counter(), Counter()
+        for counts, each in ((here, accesses), (there, theirs.get(key, ()))):
+            for a in each:
+                counts[a.at] += a.width
+        moved = there.keys() - here.keys() and there.total() > here.total()
+        found.update(a.pc for a in accesses if moved or there[a.at] > here[a.at])
+    return frozenset(found)
 
 
 def _match(mine: list[_Access], theirs: list[_Access]) -> dict[int, tuple] | None:
@@ -647,7 +662,7 @@ def _atomics(
         if plain and not loops and (counts or gathers and names & {"POPC", "UPOPC"}):
             merged.add(instr.index)
         elif not plain or loops or gathers:
-            bounds.update(m.format(k) for s in ("global", "shared") for m in _METRICS[s] for k in ("atom", "red"))
+            bounds.update(m.format(k) for s in ("global", "shared") for m in METRICS[s] for k in ("atom", "red"))
             note = "ptxas replaced atomics by other code; they count as in the PTX."
             if note not in notes:
                 notes.append(note)
@@ -678,7 +693,7 @@ def _unsettled(instructions: list[Instruction]) -> set[str]:
         kinds = ("atom", "red") if i.op in ("atom", "red") else (i.op,)
         for name in (space,) if space else ("global", "shared"):
             # As many requests in any order, each of other places.
-            metrics = _METRICS[name][1:] if name == "global" else _METRICS[name]
+            metrics = METRICS[name][1:] if name == "global" else METRICS[name]
             found.update(m.format(kind) for m in metrics for kind in kinds)
     return found
 
@@ -696,8 +711,13 @@ def _read_slots(instr: Instruction) -> list[int]:
     return found + ([instr.guard[0].slot] if instr.guard else [])
 
 
-def _sinking(instructions: list[Instruction]) -> set[str]:
-    """Floating-point operations before a branch of which one way alone needs the result: ptxas may move them there."""
+# What ptxas leaves before a branch although only one way needs it, with what it is computed from.
+_STAYS = {"ld", "st", "atom", "red", "mma", "wmma", "ldmatrix", "stmatrix", "cp", "vote", "match", "activemask"}
+
+
+def _sinking(instructions: list[Instruction]) -> set[tuple]:
+    """Kinds and lines of operations before a branch of which one way alone needs the result: ptxas may move them there.
+    """
     from labkit.emulator.compiler import defs_and_uses, liveness, successors
 
     live = liveness(instructions)
@@ -711,10 +731,12 @@ def _sinking(instructions: list[Instruction]) -> set[str]:
             if i.op in ("bra", "brx", "ret", "exit", "bar", "barrier", "shfl"):
                 break
             defined, used = defs_and_uses(i)
-            if i.op in _PTX_FLOPS and i.type in _PTX_TYPES and defined[0].slot not in needed:
-                if sum(live[s] >> defined[0].slot & 1 for s in ways) < max(len(ways), 2):
-                    found.add(_PTX_TYPES[i.type] + _PTX_FLOPS[i.op])
-            needed |= {r.slot for r in used}
+            slots = {r.slot for r in defined}
+            everywhere = bool(ways[1:]) and any(all(live[s] >> slot & 1 for s in ways) for slot in slots)
+            if i.op in _STAYS or slots & needed or everywhere:
+                needed |= {r.slot for r in used}
+            elif i.op in _PTX_FLOPS and i.type in _PTX_TYPES:
+                found.add((_PTX_TYPES[i.type] + _PTX_FLOPS[i.op], i.inner))
     return found
 
 
@@ -723,21 +745,77 @@ _EXPANDED = {"div", "sqrt", "rcp", "rsqrt", "sin", "cos", "ex2", "lg2", "tanh", 
 
 
 def _changed_flops(program: Program, machine: Machine) -> set[str]:
-    """Floating-point counters of operations that ptxas added, dropped or replaced."""
+    """Floating-point counters of operations that ptxas added, dropped, replaced, or put under a condition."""
     mine: Counter[tuple] = Counter()
     theirs: Counter[tuple] = Counter()
-    expanded = set()
+    expanded, guarded = set(), set()
+    blocks = _blocks(program.instructions)
+    turns: dict[tuple, dict[object, Counter]] = defaultdict(lambda: defaultdict(Counter))  # by line and block
+    there: dict[tuple, dict[object, Counter]] = defaultdict(lambda: defaultdict(Counter))
     for instr in program.instructions:
         kind = _PTX_TYPES.get(instr.type)
         if instr.op in _PTX_FLOPS and kind:
             mine[kind + _PTX_FLOPS[instr.op], instr.inner] += 1
+            turns[instr.inner][blocks[instr.index]][kind + _PTX_FLOPS[instr.op]] += 1
         elif instr.op in _EXPANDED and kind:
             expanded.update((kind + name, instr.inner) for name in ("add", "mul", "fma"))
     for sass in machine.code:
         name = _FLOPS.get(sass.op.split(".")[0])
         if name:
             theirs[name, sass.at] += 1
+            there[sass.at][sass.block, sass.guard][name] += 1
+            if sass.guard:
+                guarded.add((name, sass.at))
     changed = {name for name, at in mine if theirs[name, at] < mine[name, at]}
     changed |= {name for name, at in theirs if not mine[name, at]}
     changed |= {name for name, at in expanded if theirs[name, at] != mine[name, at]}
+    changed |= {name for name, _ in guarded & _chosen(program.instructions)}
+    sinking = _sinking(program.instructions)
+    for at, each in turns.items():
+        names = set().union(*each.values())
+        parts = [Counter({name: n for name, n in part.items() if name in names}) for part in there[at].values()]
+        if Counter(_key(part) for part in each.values()) != Counter(_key(part) for part in parts if part):
+            changed |= {name for name, where in sinking if where == at}  # not where each block stayed as it was
+        if not {(name, at) for name in names} & expanded:
+            if not _repeats(list(each.values()), {name: theirs[name, at] for name in names}):
+                changed.update(names)
     return {_FLOP_METRIC.format(name) for name in changed}
+
+
+def _chosen(instructions: list[Instruction]) -> set[tuple]:
+    """Kinds and lines of floating-point operations that serve a selp alone: ptxas may do them where it takes them."""
+    readers: dict[int, list[Instruction]] = defaultdict(list)
+    for i in instructions:
+        for slot in _read_slots(i):
+            readers[slot].append(i)
+    optional, found = set(), set()
+    for i in reversed(instructions):
+        if i.op in _PTX_FLOPS and i.type in _PTX_TYPES:
+            if all(r.op == "selp" or r.index in optional for r in readers[i.operands[0].slot]):
+                optional.add(i.index)
+                found.add((_PTX_TYPES[i.type] + _PTX_FLOPS[i.op], i.inner))
+    return found
+
+
+def _repeats(parts: list[Counter], whole: dict[str, int]) -> bool:
+    """Whether `whole` is made of each of the parts, once or several times, as unrolled loops are."""
+    rest = Counter(whole)
+    for part in parts:
+        rest.subtract(part)
+    kinds = list({_key(part) for part in parts})
+    return min(rest.values()) >= 0 and (len(kinds) > 4 or _made_of(+rest, kinds))
+
+
+def _made_of(rest: Counter, kinds: list[tuple]) -> bool:
+    if not rest or not kinds:
+        return not rest
+    most = min(rest[name] // n for name, n in kinds[0])
+    for times in range(most, -1, -1):
+        left = rest - Counter({name: times * n for name, n in kinds[0]})
+        if _made_of(left, kinds[1:]):
+            return True
+    return False
+
+
+def _key(part: Counter) -> tuple:
+    return tuple(sorted(part.items()))
