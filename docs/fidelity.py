@@ -17,7 +17,6 @@ from labkit.profiling.metrics import describe
 
 PAGE = Path(__file__).with_name("emulator.md")
 KEPT = Path(__file__).with_name("fidelity.json")
-NAMES = ("gemm", "corpus", "held_out")
 # Told by the launch itself, or by the driver's choice of how much shared memory to set aside.
 LEFT_OUT = ("launch__grid_size", "launch__block_size", "launch__thread_count", "launch__occupancy_limit_shared_mem")
 
@@ -93,9 +92,9 @@ def measure() -> dict[str, Any]:
     cases = {
         name: {
             case.name: marks(fidelity.readings(case, fidelity.entries(name)[case.name]))
-            for case in fidelity.cases(name)
+            for case in fidelity.recorded_cases(name)
         }
-        for name in NAMES
+        for name in fidelity.names()
     }
     now = floors(totals(cases))
     before = json.loads(KEPT.read_text())["floors"] if KEPT.exists() else {}

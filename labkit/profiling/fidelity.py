@@ -112,6 +112,12 @@ def cases(name: str) -> list[Case]:
     ]
 
 
+def recorded_cases(name: str) -> list[Case]:
+    """The cases of which counters are recorded: a rung that is newer than the recording has none yet."""
+    there = entries(name)
+    return [case for case in cases(name) if case.name in there]
+
+
 def solutions(ladder: Ladder) -> list[Rung]:
     """Every solution of a ladder in every language."""
     return [ladder[s.name, language].solution for s in ladder.problem.ladder for language in s.languages]
@@ -168,6 +174,11 @@ def count(found: list[Case]) -> list[dict[str, Any]]:
     return counted
 
 
+def names() -> list[str]:
+    """All problems and corpora of which counters are recorded."""
+    return sorted({path.name.split("--")[0] for path in recorded.files("counters")})
+
+
 def entries(name: str) -> dict[str, dict[str, Any]]:
     """What was recorded, by the case's name; LabkitError where nothing was."""
     files = recorded.files("counters", name)
@@ -179,7 +190,7 @@ def entries(name: str) -> dict[str, dict[str, Any]]:
 def compare(name: str) -> list[Reading]:
     """Recorded readings beside the emulator's counts of the same runs."""
     there = entries(name)
-    return [reading for case in cases(name) if case.name in there for reading in readings(case, there[case.name])]
+    return [reading for case in recorded_cases(name) for reading in readings(case, there[case.name])]
 
 
 def readings(case: Case, entry: dict[str, Any]) -> list[Reading]:
