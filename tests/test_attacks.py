@@ -29,6 +29,8 @@ from labkit.grading import scheme as schemes
 from labkit.kernels import gpu
 from labkit.problems import get as problem_of
 
+pytestmark = pytest.mark.slow  # several minutes
+
 ROOT = Path(__file__).resolve().parents[1]
 KERNELS = attacks.every(*attacks.KERNELS)
 SECRET = "somebody_elses_kernel"

@@ -21,7 +21,10 @@ from labkit.notebook.build import masters, notebook
 ROOT = Path(__file__).resolve().parents[1]
 MASTER = ROOT / "solutions/02_gemm/01_naive_to_tiled.py"
 LAB = "02_gemm/01_naive_to_tiled"
-pytestmark = pytest.mark.skipif(sandbox.best() != "bubblewrap", reason="needs bubblewrap")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sandbox.best() != "bubblewrap", reason="needs bubblewrap"),
+]
 
 
 @pytest.fixture(scope="module")

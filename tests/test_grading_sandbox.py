@@ -15,7 +15,10 @@ from labkit.errors import LabkitError
 from labkit.grading import engine, sandbox, wire
 
 ROOT = Path(__file__).resolve().parents[1]
-pytestmark = pytest.mark.skipif(sandbox.best() != "bubblewrap", reason="needs bubblewrap")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sandbox.best() != "bubblewrap", reason="needs bubblewrap"),
+]
 SHAPES = [{"N": 33}]
 
 

@@ -115,13 +115,15 @@ def _inside(level: str, gpu: bool) -> list[str]:
             seen.append(prefix)
     words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     words += ["--uid", "1000", "--gid", "1000", "--hostname", "sandbox"]
+    # First, for the project itself may lie in /tmp.
+    words += ["--size", str(GIB), "--tmpfs", "/tmp"]
     words += [word for path in seen for word in ("--ro-bind-try", path, path)]
     words += ["--ro-bind", labkit, labkit, "--proc", "/proc", "--dev", "/dev"]
     if gpu:
         devices = [str(path) for path in sorted(Path("/dev").glob("nvidia*"))]
         words += [word for path in devices for word in ("--dev-bind", path, path)]
         words += ["--ro-bind", "/sys", "/sys"]
-    words += ["--size", str(GIB), "--tmpfs", "/tmp", "--size", str(64 << 20), "--tmpfs", "/dev/shm"]
+    words += ["--size", str(64 << 20), "--tmpfs", "/dev/shm"]
     return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
 
 
