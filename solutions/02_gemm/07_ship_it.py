@@ -329,8 +329,8 @@ assert losses[-1] < 0.05 * losses[0]
 #
 # A Python operator costs tens of microseconds per call, before the kernel starts. In a model with thousands of
 # small calls that is too much, and it needs Python to be there at all. Libraries therefore register operators in
-# C++, with the same parts: schema, checks, shapes without data, launch, gradient. The launch itself is a line. Look at the one
-# in the header of the kernel in CUDA C++:
+# C++, with the same parts: schema, checks, shapes without data, launch, gradient. The launch itself is a line. Look
+# at the one in the header of the kernel in CUDA C++:
 #
 # ```
 # // launch gemm_register_2d<<<((N + 127) / 128, (M + 127) / 128), (16, 16), 0>>>(C, A, B, M, N, K, alpha, beta, ...)
