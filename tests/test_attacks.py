@@ -156,6 +156,10 @@ def test_naive_grader_is_taken_in(attack, naive, world):
     if attack.gains == "marks":
         assert found["passed"], found
     elif attack.gains == "time":
+        for _ in range(3):  # another process may have had the processor
+            if found["ms"] < honest["ms"] / 5:
+                break
+            found = naive.grade(attack, attack.text(world.places, ours=False), world, patience=15)
         assert found["passed"] and found["ms"] < honest["ms"] / 5, (found, honest["ms"])
     elif attack.gains == "secret":
         assert SECRET in found["message"] + found["log"], found
@@ -317,9 +321,9 @@ def batch(folder: str, place: Path) -> dict:
         before = descendants()
         with grading.Grader(ROOT, out, scheme=scheme) as grader:
             result = grader.grade(notebook(place / f"{folder}.ipynb", found, world.places))
-            left = gone(descendants() - before)
             grader.scheme = schemes.Scheme((item(honest),))
             after = grader.grade(notebook(place / "honest.ipynb", [honest], world.places))
+        left = gone(descendants() - before)
     made = {
         "result": result,
         "honest": after,

@@ -113,7 +113,7 @@ def _inside(level: str, gpu: bool) -> list[str]:
     for prefix in dict.fromkeys([sys.prefix, sys.base_prefix, real]):
         if not Path(prefix).is_relative_to("/usr"):
             seen.append(prefix)
-    words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    words = ["bwrap", "--unshare-all", "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     words += ["--uid", "1000", "--gid", "1000", "--hostname", "sandbox"]
     # First, for the project itself may lie in /tmp.
     words += ["--size", str(GIB), "--tmpfs", "/tmp"]

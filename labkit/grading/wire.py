@@ -6,6 +6,7 @@ blobs. Whoever reads one does not trust whoever wrote it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -111,8 +112,10 @@ def serve(handle: Callable[[dict[str, Any], list[bytes]], bytes], most: int) -> 
             finally:
                 os._exit(status)
         os.close(theirs)
-        _write(answers, _answer_of(child, ours, most))
+        answer = _answer_of(child, ours, most)
         os.close(ours)
+        _clear()
+        _write(answers, answer)
 
 
 def _answer_of(child: int, pipe: int, most: int) -> bytes:
@@ -142,6 +145,17 @@ def _answer_of(child: int, pipe: int, most: int) -> bytes:
     if status is None:
         os.waitpid(child, 0)
     return bytes(reader.data[: reader._needed])
+
+
+def _clear() -> None:
+    """End what a job has left behind: where this is the first process of a namespace, all others are the job's."""
+    alone = os.getpid() == 1
+    if alone:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, 0 if alone else os.WNOHANG)[0]:
+            pass
 
 
 def _kill(child: int) -> None:
