@@ -1,7 +1,7 @@
 """Print the table of docs/emulator.md on speed: `taskset -c 0 .venv/bin/python docs/speed.py`, on an idle core.
 
-CPU seconds of a launch with every check and counter on: the first one, without kept code, and the median of fifteen later
-ones. The last line runs numba's simulator.
+CPU seconds of a launch with every check and counter on: the first one, without kept code, and the median of fifteen
+later ones. The last line runs numba's simulator.
 """
 
 from __future__ import annotations
