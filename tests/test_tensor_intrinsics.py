@@ -65,16 +65,66 @@ def test_a_product_of_bytes_is_exact():
     assert (C == A.astype(int) @ B.astype(int).T).all()
 
 
+def test_a_product_of_bfloat16_is_exact():
+    """As above, of small integers, which bfloat16 holds; what is packed is rounded to the nearest, ties to even."""
+
+    @cuda.jit
+    def kernel(C, A, B):
+        g, q = cuda.threadIdx.x // 4, cuda.threadIdx.x % 4
+        a0 = lk.cuda.pack_bf16x2(A[g, 2 * q], A[g, 2 * q + 1])
+        a1 = lk.cuda.pack_bf16x2(A[g + 8, 2 * q], A[g + 8, 2 * q + 1])
+        a2 = lk.cuda.pack_bf16x2(A[g, 2 * q + 8], A[g, 2 * q + 9])
+        a3 = lk.cuda.pack_bf16x2(A[g + 8, 2 * q + 8], A[g + 8, 2 * q + 9])
+        b0 = lk.cuda.pack_bf16x2(B[2 * q, g], B[2 * q + 1, g])
+        b1 = lk.cuda.pack_bf16x2(B[2 * q + 8, g], B[2 * q + 9, g])
+        zero = float32(0)
+        c = lk.cuda.mma_m16n8k16_bf16((a0, a1, a2, a3), (b0, b1), (zero, zero, zero, zero))
+        C[g, 2 * q], C[g, 2 * q + 1], C[g + 8, 2 * q], C[g + 8, 2 * q + 1] = c[0], c[1], c[2], c[3]
+
+    rng = np.random.default_rng(0)
+    A, B = (rng.integers(-256, 257, shape).astype(np.float32) for shape in ((16, 16), (16, 8)))
+    A[0, 0], A[1, 1] = 257, 259  # halfway between what bfloat16 has: 256 and 258, 258 and 260
+    C = np.zeros((16, 8), np.float32)
+    kernel[1, 32](C, A, B)
+    A[0, 0], A[1, 1] = 256, 260
+    assert (C == A @ B).all()
+
+
+def test_a_matrix_turned_round():
+    @cuda.jit
+    def kernel(to, words):
+        to[cuda.threadIdx.x] = lk.cuda.movmatrix_transposed(words[cuda.threadIdx.x])
+
+    matrix = np.arange(64, dtype=np.uint16).reshape(8, 8)
+    to = np.zeros(32, np.uint32)
+    kernel[1, 32](to, matrix.reshape(-1).view(np.uint32))
+    assert (to.view(np.uint16).reshape(8, 8) == matrix.T).all()
+
+
+def test_two_halves_of_a_word():
+    @cuda.jit
+    def kernel(to, words):
+        to[0], to[1] = lk.cuda.unpack_f16x2(words[0])
+
+    to = np.zeros(2, np.float32)
+    kernel[1, 1](to, np.array([1.5, -3.0625], np.float16).view(np.uint32))
+    assert to.tolist() == [1.5, -3.0625]
+
+
 @pytest.mark.parametrize(
     "call, signature, says",
     [
-        (lambda a: lk.cuda.ldmatrix(a, 0), (float32[::1],), "1-D array of 8 or 16-bit elements"),
+        (lambda a: lk.cuda.ldmatrix(a, 0), (int64[::1],), "1-D array of 8, 16 or 32-bit elements"),
         (lambda a: lk.cuda.ldmatrix(a, 0), (float16[:, ::1],), "1-D array"),
         (lambda a: lk.cuda.ldmatrix(a, 0), (float16[:],), "contiguous"),
         (lambda a: lk.cuda.ldmatrix(a, 1.5), (float16[::1],), "integer index"),
         (lambda a, b, c: lk.cuda.mma_m16n8k16(a, b, c), (TWO, TWO, SUMS), "a as a tuple of 4 uint32"),
         (lambda a, b, c: lk.cuda.mma_m16n8k16(a, b, c), (FOUR, FOUR, SUMS), "b as a tuple of 2 uint32"),
         (lambda a, b, c: lk.cuda.mma_m16n8k32(a, b, c), (FOUR, TWO, SUMS), "c as a tuple of 4 int32"),
+        (lambda a, b, c: lk.cuda.mma_m16n8k16_bf16(a, b, c), (FOUR, TWO, FOUR), "c as a tuple of 4 float32"),
+        (lambda w: lk.cuda.movmatrix_transposed(w), (int64,), "takes a uint32"),
+        (lambda a, b: lk.cuda.pack_bf16x2(a, b), (float32, int32), "takes float32"),
+        (lambda w: lk.cuda.unpack_f16x2(w), (int32,), "takes a uint32"),
         (lambda a, b: lk.cuda.cp_async(a, 0, b, 0, 16), (int64[::1], int8[::1]), "cp_async takes a 1-D array"),
         (lambda a, b: lk.cuda.cp_async(a, 0, b, 0, 1.0), (int8[::1], int8[::1]), "number of bytes"),
         (lambda n: lk.cuda.cp_async_wait(n), (int32,), "constant number of groups"),

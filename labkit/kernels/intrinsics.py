@@ -29,8 +29,12 @@ from labkit.kernels.tensor_intrinsics import (
     ldmatrix,
     ldmatrix_transposed,
     mma_m16n8k16,
+    mma_m16n8k16_bf16,
     mma_m16n8k32,
+    movmatrix_transposed,
+    pack_bf16x2,
     pack_f16x2,
+    unpack_f16x2,
 )
 
 __all__ = [
@@ -45,10 +49,14 @@ __all__ = [
     "load8",
     "load16",
     "mma_m16n8k16",
+    "mma_m16n8k16_bf16",
     "mma_m16n8k32",
+    "movmatrix_transposed",
+    "pack_bf16x2",
     "pack_f16x2",
     "store4",
     "store8",
+    "unpack_f16x2",
 ]
 
 _VALUES = types.UniTuple(types.float32, 4)

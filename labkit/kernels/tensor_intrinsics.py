@@ -3,14 +3,19 @@
     a = lk.cuda.ldmatrix(tile, i)                    four 8 x 8 matrices of 16-bit elements from shared memory
     b = lk.cuda.ldmatrix_transposed(tile, i)         the same, each turned round
     c = lk.cuda.mma_m16n8k16(a, (b[0], b[1]), c)     c + a @ b, float16 in, float32 sums
+    c = lk.cuda.mma_m16n8k16_bf16(a, b, c)           the same of bfloat16
     c = lk.cuda.mma_m16n8k32(a, b, c)                the same of int8 in, int32 sums
+    t = lk.cuda.movmatrix_transposed(w)              an 8 x 8 matrix of 16-bit elements turned round in registers
     w = lk.cuda.pack_f16x2(low, high)                two float32 rounded to float16, as a fragment holds them
+    w = lk.cuda.pack_bf16x2(low, high)               ... and to bfloat16
+    low, high = lk.cuda.unpack_f16x2(w)              the two float16 of a uint32, as float32
     y = lk.cuda.exp2_approx(x)                       2 to the x by one instruction, 0 for -inf
     lk.cuda.cp_async(tile, i, A, j, n)               start copying n of 16 bytes, zeros for the rest
     lk.cuda.cp_async_commit()                        what was started is a group
     lk.cuda.cp_async_wait(n)                         until at most n groups are on their way
 
-Fragments are tuples of uint32, two float16 or four int8 in each. With g = lane // 4 and q = lane % 4, a lane holds
+Fragments are tuples of uint32, two float16 or bfloat16, or four int8 in each. With g = lane // 4 and q = lane % 4, a
+lane holds
 
     c   (g, 2q), (g, 2q + 1), (g + 8, 2q), (g + 8, 2q + 1)
     a   of m16n8k16: (g, 2q..2q+1), (g + 8, same), (g, 2q + 8..2q + 9), (g + 8, same)
@@ -21,7 +26,8 @@ Fragments are tuples of uint32, two float16 or four int8 in each. With g = lane 
 as (row, column), after the PTX manual, "Matrix Fragments for mma". All of a warp's lanes take part. Lane n of ldmatrix
 says where row n % 8 of matrix n / 8 begins, an element's index into a 1-D shared array, on 16 bytes; it receives of
 matrix m, as element m of the tuple, the pair of row g at columns 2q and 2q + 1 (transposed: of column g at rows 2q and
-2q + 1). Indices count elements; nothing checks bounds, but the emulator does. Any other argument is a numba
+2q + 1). movmatrix takes the pair of row g at columns 2q and 2q + 1 from each lane, and gives that of column g at rows
+2q and 2q + 1. Indices count elements; nothing checks bounds, but the emulator does. Any other argument is a numba
 TypingError that says so. They need an Ampere GPU or newer.
 """
 
@@ -39,7 +45,8 @@ _WORD = types.uint32
 
 
 def _array(name: str, array: Any, index: Any, widths: tuple[int, ...]) -> None:
-    sizes = " or ".join(str(8 * width) for width in widths)
+    *most, last = (str(8 * width) for width in widths)
+    sizes = f"{', '.join(most)} or {last}"
     if not (isinstance(array, types.Array) and array.ndim == 1 and array.dtype.bitwidth // 8 in widths):
         raise TypingError(f"{name} takes a 1-D array of {sizes}-bit elements, not {array}.")
     if array.layout != "C":
@@ -72,7 +79,7 @@ def _results(builder: Any, found: Any, count: int) -> Any:
 
 def _ldmatrix(name: str, mods: str):
     def typed(typingctx, array, index):
-        _array(name, array, index, (1, 2))
+        _array(name, array, index, (1, 2, 4))
 
         def codegen(context, builder, signature, args):
             at = _address(context, builder, signature.args[0], args[0], args[1], signature.args[1])
@@ -129,10 +136,29 @@ def mma_m16n8k16(typingctx, a, b, c):
 
 
 @intrinsic
+def mma_m16n8k16_bf16(typingctx, a, b, c):
+    """c + a @ b for bfloat16 a (16 x 16) and b (16 x 8), sums in float32: tuples of 4 uint32, 2 uint32, 4 float32."""
+    kind = "m16n8k16.row.col.f32.bf16.bf16.f32"
+    return _mma("mma_m16n8k16_bf16", kind, types.float32, _F32, "f")(typingctx, a, b, c)
+
+
+@intrinsic
 def mma_m16n8k32(typingctx, a, b, c):
     """c + a @ b for int8 a (16 x 32) and b (32 x 8), sums in int32: tuples of 4 uint32, 2 uint32, 4 int32."""
     kind = "m16n8k32.row.col.s32.s8.s8.s32"
     return _mma("mma_m16n8k32", kind, types.int32, _I32, "r")(typingctx, a, b, c)
+
+
+@intrinsic
+def movmatrix_transposed(typingctx, word):
+    """An 8 x 8 matrix of 16-bit elements, a row's pair in each lane's uint32, transposed among the warp's lanes."""
+    if word != _WORD:
+        raise TypingError(f"movmatrix_transposed takes a uint32, not {word}.")
+
+    def codegen(context, builder, signature, args):
+        return _asm(builder, "movmatrix.sync.aligned.m8n8.trans.b16 $0, $1;", "=r,r", _I32, list(args))
+
+    return _WORD(word), codegen
 
 
 def _floats(name: str, args: tuple[Any, ...]) -> None:
@@ -151,6 +177,32 @@ def pack_f16x2(typingctx, low, high):
         return builder.call(ir.InlineAsm(kind, "cvt.rn.f16x2.f32 $0, $2, $1;", "=r,f,f"), args)
 
     return _WORD(low, high), codegen
+
+
+@intrinsic
+def pack_bf16x2(typingctx, low, high):
+    """Two float32 rounded to bfloat16, `low` in the low half of a uint32."""
+    _floats("pack_bf16x2", (low, high))
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(_I32, [_F32, _F32])
+        return builder.call(ir.InlineAsm(kind, "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,f,f"), args)
+
+    return _WORD(low, high), codegen
+
+
+@intrinsic
+def unpack_f16x2(typingctx, word):
+    """The two float16 of a uint32, that in the low half first, as float32."""
+    if word != _WORD:
+        raise TypingError(f"unpack_f16x2 takes a uint32, not {word}.")
+
+    def codegen(context, builder, signature, args):
+        halves = builder.bitcast(args[0], ir.VectorType(ir.HalfType(), 2))
+        parts = [builder.extract_element(halves, ir.Constant(_I32, i)) for i in range(2)]
+        return cgutils.pack_array(builder, [builder.fpext(part, _F32) for part in parts])
+
+    return types.UniTuple(types.float32, 2)(word), codegen
 
 
 @intrinsic
