@@ -49,6 +49,12 @@ class Answer:
         )
 
 
+def names(key: str) -> dict[str, float]:
+    """What an answer to the question `key` may name, in the notebook's own words, and the numbers behind it."""
+    name, _, rest = key.partition("/")
+    return {word: float(value()) for word, value in _questions(name)[rest].names.items()}
+
+
 def answer(key: str, value: float | str | None = ...) -> Answer:
     """Check `value` as the answer to the question `key` ("problem/rung/name"); dots or None leave it open.
 

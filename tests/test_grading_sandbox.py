@@ -178,6 +178,9 @@ PTX = """.version 8.0
 .visible .entry k(.param .u64 p) { .reg .b64 %rd<3>; .reg .b32 %r<3>;
 ld.param.u64 %rd1, [p]; BODY ret; }
 """
+_BUFFER = {
+    "name": "y", "dtype": "float32", "shape": [4], "strides": None, "misalign": 0, "nbytes": 16, "fresh": True,
+}  # fmt: skip
 
 
 def _recording(body: str = "st.global.u32 [%rd1], 0;", given: int = 1, **changes) -> bytes:
@@ -185,9 +188,8 @@ def _recording(body: str = "st.global.u32 [%rd1], 0;", given: int = 1, **changes
         "ptx": 0, "entry": "k", "grid": [1, 1, 1], "block": [1, 1, 1], "shared": 0, "arch": "sm_90",
         "max_registers": None, "cluster": [1, 1, 1], "params": [{"buffer": 0, "offset": 0}],
     }  # fmt: skip
-    buffer = {"name": "y", "dtype": "float32", "shape": [4], "strides": None, "misalign": 0, "nbytes": 16}
+    buffers = [{**_BUFFER, **changes.pop("buffer", {})}, *changes.pop("buffers", [])]
     launch |= changes.pop("launch", {})
-    buffers = [buffer, *changes.pop("buffers", [])]
     described = {"version": 1, "ptx": [PTX.replace("BODY", body)], "launches": [launch], "buffers": buffers, **changes}
     return wire.pack({"recording": described, "given": given}, [b""] * len(buffers))
 
@@ -203,7 +205,7 @@ def test_an_honest_recording_made_by_hand_runs():
     assert found["launches"] == 1 and np.frombuffer(found["blobs"][0], np.uint32).tolist() == [0] + [0xFFFFFFFF] * 3
 
 
-_FAT = {"name": "w", "dtype": "u1", "shape": [1], "strides": None, "misalign": 0, "nbytes": 1 << 40}
+_FAT = {**_BUFFER, "name": "w", "dtype": "u1", "shape": [1], "nbytes": 1 << 40}
 
 
 @pytest.mark.parametrize(
@@ -237,6 +239,9 @@ def test_a_forged_recording_is_a_fault_and_no_crash(data, words):
 
 
 def test_the_problems_tensors_are_the_graders_whatever_a_recording_says():
-    lie = {"name": "y", "dtype": "float32", "shape": [4], "strides": None, "misalign": 0, "nbytes": 16, "fresh": False}
-    frame = _recording("ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd1], %r1;")
-    assert lie and "fault" in _run(frame) and _run(frame)["fault"]["kind"] == "uninitialized"
+    reads = "ld.global.u32 %r1, [%rd1]; st.global.u32 [%rd1], %r1;"
+    for lie in ({}, {"nbytes": 8, "fresh": False}, {"dtype": "float64", "shape": [2]}, {"name": "other"}):
+        found = _run(_recording(reads, buffer=lie))
+        assert found["fault"]["kind"] == "uninitialized" and " y" in found["fault"]["message"], found
+    filled = _run(_recording(reads, buffer={"fresh": False}))  # the host may fill an output, here with zeros
+    assert filled["blobs"] == [bytes(16)]

@@ -14,9 +14,9 @@ import pytest
 
 from labkit.errors import LabkitError
 from labkit.grading import results, scheme, submissions, submit
-from labkit.grading.answers import Unreadable, given
+from labkit.grading.answers import Unreadable, assigned, given
 from labkit.grading.gates import gate
-from labkit.grading.grade import hidden_shapes, notebooks_of, seed_of
+from labkit.grading.grade import Grading, hidden_shapes, notebooks_of, seed_of
 from labkit.grading.review import findings
 from labkit.notebook.build import masters, notebook
 from labkit.problems import get, names
@@ -240,6 +240,26 @@ def test_notebooks_are_known_by_ids_magics_or_keys(tmp_path, book, table):
 def test_answers_are_numbers_words_and_arithmetic(text, value):
     cell = f"%time\nimport math\na = 10\n!ls\npredicted = lk.answer('g/k', {text})\npredicted"
     assert given(cell, "g/k", {"known": 7.0}) == value
+
+
+def test_names_of_the_notebook_stand_for_its_numbers_unless_the_student_gives_them_others():
+    shown = "rate = table['rate']\n"  # what the notebook itself does is no arithmetic
+    known = {"rate": 4.0}
+    for above, value in (("", 8.0), (shown, 8.0), ("rate = 1 + 2\n", 6.0), ("rate = 'fast'\n", 8.0)):
+        assert given(f"{above}lk.answer('g/k', 2 * rate)", "g/k", known=known) == value
+        assert given("lk.answer('g/k', 2 * rate)", "g/k", assigned(above), known) == value
+    with pytest.raises(Unreadable):
+        given("speed = f()\nlk.answer('g/k', speed)", "g/k", known=known)
+
+
+@pytest.mark.parametrize("master", masters(ROOT), ids=lambda path: path.stem)
+def test_every_answer_of_the_masters_can_be_read_and_is_right(tmp_path, master):
+    """So that a new question needs nothing of the grader's, and none is asked whose answer it cannot read."""
+    whole = scheme.load(ROOT, [f"{master.parent.name}/{master.stem}"])
+    table = scheme.Scheme(tuple(item for item in whole.items if item.kind == "answer"))
+    path = _write(tmp_path, nbformat.writes(notebook(master, solved=True)))
+    found = Grading(submissions.read(path), table, seed=None, references=None)
+    assert [i for i in found.items(None) if i["state"] != "pass"] == [] and not found.faults
 
 
 @pytest.mark.parametrize(

@@ -34,21 +34,27 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
-def given(source: str, key: str, names: Mapping[str, float | ast.expr] | None = None) -> float | str | None:
+def given(
+    source: str,
+    key: str,
+    names: Mapping[str, float | ast.expr] | None = None,
+    known: Mapping[str, float] | None = None,
+) -> float | str | None:
     """The answer that a cell gives to the question `key`; None while the dots stand there.
 
-    Names may stand for values that the same cell gives them, or that `names` has.
+    Names may stand for values that the same cell gives them, or that `names` has; or else, and where that value is no
+    arithmetic, for the numbers that the notebook's own cells have under them (`known`).
     Raises Unreadable where it is no number and no word.
     """
     tree = _parsed(source)
     if tree is None:
         raise Unreadable("The cell of this answer is not Python that could be read.")
-    known = dict(names or {})
+    assigned_ = dict(names or {})
     for statement in tree.body:
         for node in ast.walk(statement):
             if _is_answer(node, key):
-                return _value(node, known)
-        known.update(_assigned(statement))
+                return _value(node, assigned_, known or {})
+        assigned_.update(_assigned(statement))
     raise Unreadable(f"The cell does not call lk.answer({key!r}, ...).")
 
 
@@ -84,7 +90,7 @@ def _is_answer(node: ast.AST, key: str) -> bool:
     )
 
 
-def _value(call: ast.Call, names: dict[str, Any]) -> float | str | None:
+def _value(call: ast.Call, names: dict[str, Any], known: Mapping[str, float]) -> float | str | None:
     values = [*call.args[1:2], *(k.value for k in call.keywords if k.arg == "value")]
     if not values:
         return None
@@ -94,7 +100,7 @@ def _value(call: ast.Call, names: dict[str, Any]) -> float | str | None:
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value[:200]
     try:
-        value = _Arithmetic(names)(node)
+        value = _Arithmetic(names, known)(node)
     except RecursionError:
         raise Unreadable("This answer is nested too deeply; write a number.") from None
     if isinstance(value, int) and value.bit_length() > 1000 or not math.isfinite(value):
@@ -103,8 +109,8 @@ def _value(call: ast.Call, names: dict[str, Any]) -> float | str | None:
 
 
 class _Arithmetic:
-    def __init__(self, names: dict[str, Any]) -> None:
-        self.names, self.steps = names, 0
+    def __init__(self, names: dict[str, Any], known: Mapping[str, float]) -> None:
+        self.names, self.known, self.steps = names, known, 0
 
     def __call__(self, node: ast.expr) -> Any:
         self.steps += 1
@@ -128,9 +134,8 @@ class _Arithmetic:
             return _BINARY[type(node.op)](left, right)
         if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
             return _UNARY[type(node.op)](self(node.operand))
-        if isinstance(node, ast.Name) and node.id in self.names:
-            value = self.names[node.id]
-            return self(value) if isinstance(value, ast.expr) else value
+        if isinstance(node, ast.Name) and (node.id in self.names or node.id in self.known):
+            return self._named(node.id)
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARE:
             return int(_COMPARE[type(node.ops[0])](self(node.left), self(node.comparators[0])))
         if isinstance(node, ast.Call) and not node.keywords and len(node.args) <= 8:
@@ -141,6 +146,17 @@ class _Arithmetic:
             if name in _FUNCTIONS:
                 return _FUNCTIONS[name](*(self(argument) for argument in node.args))
         raise Unreadable("This answer is not a number or plain arithmetic with numbers, such as 3 * 256**2.")
+
+    def _named(self, name: str) -> Any:
+        value = self.names.get(name)
+        if isinstance(value, ast.expr):
+            try:
+                return self(value)
+            except Unreadable:
+                if name not in self.known:
+                    raise
+                value = None
+        return self.known[name] if value is None else value
 
     def _several(self, node: ast.expr) -> list[Any]:
         """The numbers of a list, of range(...), or of a comprehension over such."""
@@ -155,7 +171,7 @@ class _Arithmetic:
         if isinstance(node, ast.GeneratorExp | ast.ListComp) and len(node.generators) == 1:
             (loop,) = node.generators
             if isinstance(loop.target, ast.Name):
-                inner, values = _Arithmetic(dict(self.names)), []
+                inner, values = _Arithmetic(dict(self.names), self.known), []
                 inner.steps = self.steps
                 for number in self._several(loop.iter):
                     inner.names[loop.target.id] = number

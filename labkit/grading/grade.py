@@ -363,13 +363,13 @@ class Grading:
         return results.item(item.id, item.kind, parts, state="missing")
 
     def _answer(self, item: Item, cell: Cell, _: Any) -> dict:
-        from labkit.answers import answer
+        from labkit import answers as questions
 
         try:
-            value = given(cell.source, item.key, self._names(cell))
+            value = given(cell.source, item.key, self._names(cell), questions.names(item.key))
             if value is None:
                 return self._missing(item)
-            found = answer(item.key, value)
+            found = questions.answer(item.key, value)
         except (Unreadable, LabkitError) as error:
             part = results.part("answer", item.points, "fail", plain(str(error)))
         else:

@@ -78,13 +78,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Question:
-    """A prediction to make before measuring; `value` computes the answer each time it is asked for."""
+    """A prediction to make before measuring; `value` computes the answer each time it is asked for.
+
+    names : numbers that the notebook has under these names, which answers may use, each computed when it is asked for.
+    """
 
     text: str
     value: Callable[[], float]
     unit: str = ""
     explain: str = ""
     relative: float = 0.02  # an answer this close is right
+    names: Mapping[str, Callable[[], float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,8 @@ class Problem:
     kernels   : the problem whose kernel files serve this one, compiled with the steps' `defines`; by default its own.
     odd_shape : a shape that no tile divides, for comparing counters; by default near the profile shape.
     rivals    : other ways to have PyTorch do it, such as compiled; timed beside the ladder, called as `baseline` is.
+    recorded_at : by kind of recording ("bench", "profiles"), the shapes that one is taken at, where these are not each
+                rung's bench shape.
     """
 
     name: str
@@ -128,6 +134,7 @@ class Problem:
     odd_shape: dict[str, int] | None = None
     kernels: str = ""
     rivals: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    recorded_at: Mapping[str, tuple[dict[str, int], ...]] = field(default_factory=dict)
 
     # c in the tolerance: for zero-mean data the error of a float sum of any length stays near
     # u * sum|products|; 8 leaves room for the tail of millions of elements, and none for tf32 or bf16.

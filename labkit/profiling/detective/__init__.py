@@ -71,8 +71,13 @@ def _waiting() -> float:
     return latencies()["DRAM"] / figures(REFERENCE).clock
 
 
+def _ceiling() -> float:
+    """GB/s that can be read from device memory, measured."""
+    return recorded.ceilings(REFERENCE)["read_gbps"]
+
+
 def _needed() -> float:
-    return recorded.ceilings(REFERENCE)["read_gbps"] * _waiting() / 1e3
+    return _ceiling() * _waiting() / 1e3
 
 
 def _flying() -> float:
@@ -124,6 +129,7 @@ QUESTIONS = {
         _needed,
         "KB",
         "Little's law: bytes in flight = bytes per ns x ns.",
+        names={"read_gbps": _ceiling, "wait_ns": _waiting},
     ),
     "third/flying": Question(
         "And how many KB does the third kernel have in flight on average, by what it reads from device memory in its "
@@ -132,6 +138,7 @@ QUESTIONS = {
         "KB",
         "The same law, with the rate that it reaches.",
         0.05,
+        {"read_gbps": _ceiling, "wait_ns": _waiting},
     ),
     "third/binds": Question(
         f"What binds the third kernel? {_CHOICES}",
