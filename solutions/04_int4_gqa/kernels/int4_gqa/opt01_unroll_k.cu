@@ -82,12 +82,12 @@ opt01_unroll_k(float *parts, float *stats, const bf16 *Q, const unsigned char *_
         sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
-    // BEGIN SOLUTION
     // S = Q K^T: the lane brings the row of token t.
     for (int t0 = TOKENS * warp; t0 < n; t0 += TOKENS * WARPS) {
         int t = t0 + lane;
         wmma::fragment<wmma::accumulator, HEADS, TOKENS, STEP, float> s;
         wmma::fill_fragment(s, 0.0f);
+        // BEGIN SOLUTION
         #pragma unroll 1
         for (int d0 = 0; d0 < D; d0 += UNROLL * STEP) {
             const unsigned char *row = K + (size_t)t * ROW;
@@ -111,6 +111,7 @@ opt01_unroll_k(float *parts, float *stats, const bf16 *Q, const unsigned char *_
                 __syncwarp();  // and has been read
             }
         }
+        // END SOLUTION
         wmma::store_matrix_sync(S + t0, s, room, wmma::mem_row_major);
     }
     __syncthreads();  // all scores are there
@@ -195,7 +196,6 @@ opt01_unroll_k(float *parts, float *stats, const bf16 *Q, const unsigned char *_
         stats[2 * (part + tid)] = maxima[tid];
         stats[2 * (part + tid) + 1] = sums[tid];
     }
-    // END SOLUTION
 }
 
 // Put the pieces of a head together, one thread per column: each is scaled to the largest maximum of all.

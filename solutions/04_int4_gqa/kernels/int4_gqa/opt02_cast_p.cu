@@ -84,12 +84,12 @@ opt02_cast_p(float *parts, float *stats, const bf16 *Q, const unsigned char *__r
         sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
-    // BEGIN SOLUTION
     // S = Q K^T: the lane brings the row of token t.
     for (int t0 = TOKENS * warp; t0 < n; t0 += TOKENS * WARPS) {
         int t = t0 + lane;
         wmma::fragment<wmma::accumulator, HEADS, TOKENS, STEP, float> s;
         wmma::fill_fragment(s, 0.0f);
+        // BEGIN SOLUTION
         #pragma unroll 1
         for (int d0 = 0; d0 < D; d0 += UNROLL * STEP) {
             const unsigned char *row = K + (size_t)t * ROW;
@@ -113,6 +113,7 @@ opt02_cast_p(float *parts, float *stats, const bf16 *Q, const unsigned char *__r
                 __syncwarp();  // and has been read
             }
         }
+        // END SOLUTION
         wmma::store_matrix_sync(S + t0, s, room, wmma::mem_row_major);
     }
     __syncthreads();  // all scores are there
@@ -164,6 +165,7 @@ opt02_cast_p(float *parts, float *stats, const bf16 *Q, const unsigned char *__r
             sums[tid] = (w ? sums[tid] : 0.0f) + across[w * HEADS + tid];
 
     // P in bfloat16, over S: what is written at t lies over the scores of t / 2, which have been read by then.
+    // BEGIN SOLUTION
     for (int h = 0; h < HEADS; ++h)
         for (int t0 = 2 * tid; t0 - 2 * tid < padded; t0 += 2 * THREADS * CASTS) {
             float2 two[CASTS];
@@ -177,6 +179,7 @@ opt02_cast_p(float *parts, float *stats, const bf16 *Q, const unsigned char *__r
                 if (int t = t0 + 2 * THREADS * i; t < padded)
                     *(__nv_bfloat162 *)(P + h * 2 * room + t) = __float22bfloat162_rn(two[i]);
         }
+    // END SOLUTION
     __syncthreads();  // P is there, and its sums
 
     // O = P V: the lane brings 16 of the warp's 32 columns of token t.
@@ -207,7 +210,6 @@ opt02_cast_p(float *parts, float *stats, const bf16 *Q, const unsigned char *__r
         stats[2 * (part + tid)] = maxima[tid];
         stats[2 * (part + tid) + 1] = sums[tid];
     }
-    // END SOLUTION
 }
 
 // Put the pieces of a head together, one thread per column: each is scaled to the largest maximum of all.

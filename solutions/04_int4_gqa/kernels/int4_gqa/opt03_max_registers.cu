@@ -84,7 +84,6 @@ opt03_max_registers(float *parts, float *stats, const bf16 *Q, const unsigned ch
         sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
-    // BEGIN SOLUTION
     // S = Q K^T: the lane brings the row of token t.
     for (int t0 = TOKENS * warp; t0 < n; t0 += TOKENS * WARPS) {
         int t = t0 + lane;
@@ -120,10 +119,12 @@ opt03_max_registers(float *parts, float *stats, const bf16 *Q, const unsigned ch
     // The largest score of each head.
     for (int h = warp; h < heads; h += WARPS) {
         float best = LEAST;
+        // BEGIN SOLUTION
         for (int t = lane; t < n; t += 32)
             best = fmaxf(best, S[h * room + t]);
         for (int far = 16; far > 0; far /= 2)
             best = fmaxf(best, __shfl_xor_sync(0xffffffff, best, far));
+        // END SOLUTION
         if (lane == 0)
             maxima[h] = best;
     }
@@ -197,7 +198,6 @@ opt03_max_registers(float *parts, float *stats, const bf16 *Q, const unsigned ch
         stats[2 * (part + tid)] = maxima[tid];
         stats[2 * (part + tid) + 1] = sums[tid];
     }
-    // END SOLUTION
 }
 
 // Put the pieces of a head together, one thread per column: each is scaled to the largest maximum of all.

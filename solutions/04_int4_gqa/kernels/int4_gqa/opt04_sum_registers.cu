@@ -82,7 +82,6 @@ opt04_sum_registers(float *parts, float *stats, const bf16 *Q, const unsigned ch
         sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
-    // BEGIN SOLUTION
     // S = Q K^T: the lane brings the row of token t.
     for (int t0 = TOKENS * warp; t0 < n; t0 += TOKENS * WARPS) {
         int t = t0 + lane;
@@ -118,10 +117,12 @@ opt04_sum_registers(float *parts, float *stats, const bf16 *Q, const unsigned ch
     // The largest score of each head.
     for (int h = warp; h < heads; h += WARPS) {
         float best = LEAST;
+        // BEGIN SOLUTION
         for (int t = lane; t < n; t += 32)
             best = fmaxf(best, S[h * room + t]);
         for (int far = 16; far > 0; far /= 2)
             best = fmaxf(best, __shfl_xor_sync(0xffffffff, best, far));
+        // END SOLUTION
         if (lane == 0)
             maxima[h] = best;
     }
@@ -130,6 +131,7 @@ opt04_sum_registers(float *parts, float *stats, const bf16 *Q, const unsigned ch
     // P, not divided by its sum yet; zeros for the heads and tokens that are not there.
     for (int h = warp; h < heads; h += WARPS) {
         float sum = 0.0f, best = maxima[h];
+        // BEGIN SOLUTION
         for (int t = lane; t < padded; t += 32) {
             float p = t < n ? exp2f((S[h * room + t] - best) * SCALE) : 0.0f;
             S[h * room + t] = p;
@@ -137,6 +139,7 @@ opt04_sum_registers(float *parts, float *stats, const bf16 *Q, const unsigned ch
         }
         for (int far = 16; far > 0; far /= 2)
             sum += __shfl_xor_sync(0xffffffff, sum, far);
+        // END SOLUTION
         if (lane == 0)
             sums[h] = sum;
     }
@@ -186,7 +189,6 @@ opt04_sum_registers(float *parts, float *stats, const bf16 *Q, const unsigned ch
         stats[2 * (part + tid)] = maxima[tid];
         stats[2 * (part + tid) + 1] = sums[tid];
     }
-    // END SOLUTION
 }
 
 // Put the pieces of a head together, one thread per column: each is scaled to the largest maximum of all.

@@ -84,7 +84,6 @@ opt05_prefetch_v(float *parts, float *stats, const bf16 *Q, const unsigned char 
         sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
-    // BEGIN SOLUTION
     // S = Q K^T: the lane brings the row of token t.
     for (int t0 = TOKENS * warp; t0 < n; t0 += TOKENS * WARPS) {
         int t = t0 + lane;
@@ -120,10 +119,12 @@ opt05_prefetch_v(float *parts, float *stats, const bf16 *Q, const unsigned char 
     // The largest score of each head.
     for (int h = warp; h < heads; h += WARPS) {
         float best = LEAST;
+        // BEGIN SOLUTION
         for (int t = lane; t < n; t += 32)
             best = fmaxf(best, S[h * room + t]);
         for (int far = 16; far > 0; far /= 2)
             best = fmaxf(best, __shfl_xor_sync(0xffffffff, best, far));
+        // END SOLUTION
         if (lane == 0)
             maxima[h] = best;
     }
@@ -132,6 +133,7 @@ opt05_prefetch_v(float *parts, float *stats, const bf16 *Q, const unsigned char 
     // P, not divided by its sum yet; zeros for the heads and tokens that are not there.
     for (int h = warp; h < heads; h += WARPS) {
         float sum = 0.0f, best = maxima[h];
+        // BEGIN SOLUTION
         for (int t = lane; t < padded; t += 32) {
             float p = t < n ? exp2f((S[h * room + t] - best) * SCALE) : 0.0f;
             S[h * room + t] = p;
@@ -139,6 +141,7 @@ opt05_prefetch_v(float *parts, float *stats, const bf16 *Q, const unsigned char 
         }
         for (int far = 16; far > 0; far /= 2)
             sum += __shfl_xor_sync(0xffffffff, sum, far);
+        // END SOLUTION
         if (lane == 0)
             sums[h] = sum;
     }
@@ -163,6 +166,7 @@ opt05_prefetch_v(float *parts, float *stats, const bf16 *Q, const unsigned char 
     // O = P V: the lane brings 16 of the warp's 32 columns of token t.
     wmma::fragment<wmma::accumulator, HEADS, TOKENS, STEP, float> o;
     wmma::fill_fragment(o, 0.0f);
+    // BEGIN SOLUTION
     unsigned word[2];
     __half2 by;
     auto fetch = [&](int t0) {
@@ -188,12 +192,12 @@ opt05_prefetch_v(float *parts, float *stats, const bf16 *Q, const unsigned char 
         wmma::mma_sync(o, p, v, o);
         __syncwarp();  // and has been read
     }
+    // END SOLUTION
     wmma::store_matrix_sync(parts + part * D + 32 * warp, o, D, wmma::mem_row_major);
     if (tid < heads) {
         stats[2 * (part + tid)] = maxima[tid];
         stats[2 * (part + tid) + 1] = sums[tid];
     }
-    // END SOLUTION
 }
 
 // Put the pieces of a head together, one thread per column: each is scaled to the largest maximum of all.

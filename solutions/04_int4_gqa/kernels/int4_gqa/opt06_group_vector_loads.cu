@@ -2,8 +2,8 @@
 // cores.
 //
 // Against opt05_prefetch_v: two words come in one load of 8 bytes, where rows begin on 8 bytes. With 4 groups they do
-// (80 bytes); row-wise (68 bytes) every second one does not, and nothing changes. Not 16 bytes: a lane brings 16
-// numbers for one product, and those are 8.
+// (80 bytes); row-wise (68 bytes) not all of them do, and nothing changes. Not 16 bytes: a lane brings 16 numbers for
+// one product, and those are 8.
 // Watch: global load requests, with 4 groups.
 //
 // A row of the cache is GROUPS x (float16 scale, float16 shift), then 64 bytes; byte i has number 2 i in its low bits.

@@ -91,7 +91,6 @@ opt07_max_from_fragment(float *parts, float *stats, const bf16 *Q, const unsigne
         sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
-    // BEGIN SOLUTION
     // S = Q K^T: the lane brings the row of token t.
     float best[2] = {LEAST, LEAST};  // of heads 2 q and 2 q + 1
     for (int t0 = TOKENS * warp; t0 < n; t0 += TOKENS * WARPS) {
@@ -122,15 +121,19 @@ opt07_max_from_fragment(float *parts, float *stats, const bf16 *Q, const unsigne
             }
         }
         wmma::store_matrix_sync(S + t0, s, room, wmma::mem_row_major);
+        // BEGIN SOLUTION
         if (KNOWN_LAYOUT)
             for (int e = 0; e < s.num_elements; ++e)
                 if (t0 + lane / 4 + e / 2 * 8 < n)
                     best[e % 2] = fmaxf(best[e % 2], s.x[e]);
+        // END SOLUTION
     }
     if (KNOWN_LAYOUT)
         for (int e = 0; e < 2; ++e) {
+            // BEGIN SOLUTION
             for (int far = 16; far > 2; far /= 2)  // the lanes with the same q
                 best[e] = fmaxf(best[e], __shfl_xor_sync(0xffffffff, best[e], far));
+            // END SOLUTION
             if (lane < 4)
                 across[warp * HEADS + 2 * lane + e] = best[e];
         }
@@ -213,7 +216,6 @@ opt07_max_from_fragment(float *parts, float *stats, const bf16 *Q, const unsigne
         stats[2 * (part + tid)] = maxima[tid];
         stats[2 * (part + tid) + 1] = sums[tid];
     }
-    // END SOLUTION
 }
 
 // Put the pieces of a head together, one thread per column: each is scaled to the largest maximum of all.

@@ -1,10 +1,9 @@
 // int4_gqa/opt09_swizzle_p: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in 4 bits; tensor cores.
 //
 // Against opt08_p_into_fragment: S lies in shared memory as the fragments of P will be read, 8 heads by 16 tokens
-// after each other, with rows of 16 numbers. Before, heads were `room` numbers apart, a multiple of 32, and the 8
-// heads of a load met in the same 4 banks; now two neighbours are one load of 8 bytes, and half a warp finds 16 banks.
-// The softmax gives thread i the head i / 16 and every 16th token: all of it in a row. (Where layouts are not known,
-// as below.)
+// after each other, with rows of 16 numbers. Before, heads were `room` numbers apart, a multiple of 32, and all heads
+// of a load met in the same banks; and two neighbours are one load of 8 bytes now. The softmax gives thread i the head
+// i / 16 and every 16th token: all of it in a row. (Where layouts are not known, as below.)
 // Watch: shared bank conflicts of loads.
 //
 // A row of the cache is GROUPS x (float16 scale, float16 shift), then 64 bytes; byte i has number 2 i in its low bits.
@@ -97,7 +96,6 @@ opt09_swizzle_p(float *parts, float *stats, const bf16 *Q, const unsigned char *
         sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
-    // BEGIN SOLUTION
     // S = Q K^T: the lane brings the row of token t.
     float best[2] = {LEAST, LEAST};  // of heads 2 q and 2 q + 1
     for (int t0 = TOKENS * warp; t0 < n; t0 += TOKENS * WARPS) {
@@ -165,6 +163,7 @@ opt09_swizzle_p(float *parts, float *stats, const bf16 *Q, const unsigned char *
     constexpr int SHARE = THREADS / HEADS;  // threads of a head
     int mine = tid / SHARE;
     float sum = 0.0f;
+    // BEGIN SOLUTION
     for (int t = tid % SHARE; t < padded; t += SHARE) {
         float &s = S[place(mine, t, room)];
         s = t < n ? exp2f((s - maxima[mine]) * SCALE) : 0.0f;
@@ -172,6 +171,7 @@ opt09_swizzle_p(float *parts, float *stats, const bf16 *Q, const unsigned char *
     }
     for (int far = SHARE / 2; far > 0; far /= 2)
         sum += __shfl_xor_sync(0xffffffff, sum, far);
+    // END SOLUTION
     if (tid % SHARE == 0)
         sums[mine] = sum;
     __syncthreads();  // P is there in float32, and its sums
@@ -214,6 +214,7 @@ opt09_swizzle_p(float *parts, float *stats, const bf16 *Q, const unsigned char *
         __syncwarp();  // the tile is there
         wmma::fragment<wmma::matrix_a, HEADS, TOKENS, STEP, bf16, wmma::row_major> p;
         wmma::fragment<wmma::matrix_b, HEADS, TOKENS, STEP, bf16, wmma::row_major> v;
+        // BEGIN SOLUTION
         if (KNOWN_LAYOUT)
             for (int e = 0; e < 4; e += 2) {
                 float2 two = *(const float2 *)(S + place(lane / 4, t0 + lane % 4 * 2 + e * 4, room));
@@ -221,6 +222,7 @@ opt09_swizzle_p(float *parts, float *stats, const bf16 *Q, const unsigned char *
             }
         else
             wmma::load_matrix_sync(p, P + t0, 2 * room);
+        // END SOLUTION
         wmma::load_matrix_sync(v, tile, TOKENS);
         wmma::mma_sync(o, p, v, o);
         __syncwarp();  // and has been read
@@ -230,7 +232,6 @@ opt09_swizzle_p(float *parts, float *stats, const bf16 *Q, const unsigned char *
         stats[2 * (part + tid)] = maxima[tid];
         stats[2 * (part + tid) + 1] = sums[tid];
     }
-    // END SOLUTION
 }
 
 // Put the pieces of a head together, one thread per column: each is scaled to the largest maximum of all.

@@ -1,11 +1,10 @@
 // int4_gqa/opt10_pad_dequant: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in 4 bits; tensor cores.
 //
 // Against opt09_swizzle_p: the rows of the dequantised tiles are longer than what they hold. Rows of K, 16 numbers,
-// lay 8 words apart: of 32 lanes that write a word of their own row, 8 met in each of 4 banks, and a load found 16.
-// With 2 numbers more they are 9 words apart: the stores find 32 banks, the loads 29. wmma::load_matrix_sync asks for
-// rows of a multiple of 8 numbers, so the fragment is read by hand: lane 4 g + q holds numbers 2 q, 2 q + 1 (and + 8)
-// of tokens g, g + 8, g + 16, g + 24 (on sm_80 and sm_90; elsewhere the pad is 8). Rows of V get 8 numbers more: its
-// loads, by wmma, find 32 banks in place of 8, its stores 8 in place of 4.
+// lay 8 words apart, and lanes that write a word of their own row met in few banks. With 2 numbers more they are 9
+// words apart. wmma::load_matrix_sync asks for rows of a multiple of 8 numbers, so the fragment is read by hand: lane
+// 4 g + q holds numbers 2 q, 2 q + 1 (and + 8) of tokens g, g + 8, g + 16, g + 24 (on sm_80 and sm_90; elsewhere the
+// pad is 8). Rows of V get 8 numbers more, and wmma reads them still.
 // Watch: shared bank conflicts of loads and of stores.
 //
 // A row of the cache is GROUPS x (float16 scale, float16 shift), then 64 bytes; byte i has number 2 i in its low bits.
@@ -100,7 +99,6 @@ opt10_pad_dequant(float *parts, float *stats, const bf16 *Q, const unsigned char
         sQ[i / D * Q_ROW + i % D] = i / D < heads ? Q[((size_t)b * HQ + head0) * D + i] : bf16(0.0f);
     __syncthreads();  // Q is there
 
-    // BEGIN SOLUTION
     // S = Q K^T: the lane brings the row of token t.
     float best[2] = {LEAST, LEAST};  // of heads 2 q and 2 q + 1
     for (int t0 = TOKENS * warp; t0 < n; t0 += TOKENS * WARPS) {
@@ -125,6 +123,7 @@ opt10_pad_dequant(float *parts, float *stats, const bf16 *Q, const unsigned char
                 wmma::fragment<wmma::matrix_a, HEADS, TOKENS, STEP, bf16, wmma::row_major> q;
                 wmma::fragment<wmma::matrix_b, HEADS, TOKENS, STEP, bf16, wmma::col_major> k;
                 wmma::load_matrix_sync(q, sQ + d0 + i * STEP, Q_ROW);
+                // BEGIN SOLUTION
                 if (KNOWN_LAYOUT)
                     for (int e = 0; e < 16; e += 2) {
                         int t = lane / 4 + e / 2 % 2 * 8 + e / 8 * 16, d = lane % 4 * 2 + e / 4 % 2 * 8;
@@ -133,6 +132,7 @@ opt10_pad_dequant(float *parts, float *stats, const bf16 *Q, const unsigned char
                     }
                 else
                     wmma::load_matrix_sync(k, tile, K_ROW);
+                // END SOLUTION
                 wmma::mma_sync(s, q, k, s);
                 __syncwarp();  // and has been read
             }
@@ -175,6 +175,7 @@ opt10_pad_dequant(float *parts, float *stats, const bf16 *Q, const unsigned char
     constexpr int SHARE = THREADS / HEADS;  // threads of a head
     int mine = tid / SHARE;
     float sum = 0.0f;
+    // BEGIN SOLUTION
     for (int t = tid % SHARE; t < padded; t += SHARE) {
         float &s = S[place(mine, t, room)];
         s = t < n ? exp2f((s - maxima[mine]) * SCALE) : 0.0f;
@@ -182,6 +183,7 @@ opt10_pad_dequant(float *parts, float *stats, const bf16 *Q, const unsigned char
     }
     for (int far = SHARE / 2; far > 0; far /= 2)
         sum += __shfl_xor_sync(0xffffffff, sum, far);
+    // END SOLUTION
     if (tid % SHARE == 0)
         sums[mine] = sum;
     __syncthreads();  // P is there in float32, and its sums
@@ -224,6 +226,7 @@ opt10_pad_dequant(float *parts, float *stats, const bf16 *Q, const unsigned char
         __syncwarp();  // the tile is there
         wmma::fragment<wmma::matrix_a, HEADS, TOKENS, STEP, bf16, wmma::row_major> p;
         wmma::fragment<wmma::matrix_b, HEADS, TOKENS, STEP, bf16, wmma::row_major> v;
+        // BEGIN SOLUTION
         if (KNOWN_LAYOUT)
             for (int e = 0; e < 4; e += 2) {
                 float2 two = *(const float2 *)(S + place(lane / 4, t0 + lane % 4 * 2 + e * 4, room));
@@ -231,6 +234,7 @@ opt10_pad_dequant(float *parts, float *stats, const bf16 *Q, const unsigned char
             }
         else
             wmma::load_matrix_sync(p, P + t0, 2 * room);
+        // END SOLUTION
         wmma::load_matrix_sync(v, tile, V_ROW);
         wmma::mma_sync(o, p, v, o);
         __syncwarp();  // and has been read
@@ -240,7 +244,6 @@ opt10_pad_dequant(float *parts, float *stats, const bf16 *Q, const unsigned char
         stats[2 * (part + tid)] = maxima[tid];
         stats[2 * (part + tid) + 1] = sums[tid];
     }
-    // END SOLUTION
 }
 
 // Put the pieces of a head together, one thread per column: each is scaled to the largest maximum of all.

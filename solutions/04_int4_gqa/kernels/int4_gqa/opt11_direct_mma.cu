@@ -1,8 +1,8 @@
 // int4_gqa/opt11_direct_mma: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in 4 bits.
 //
 // Against opt10_pad_dequant: nothing dequantised goes through shared memory. A packed word becomes fragments where it
-// is: two of its nibbles, masked out and put into the low bits of two bfloat16 128 (0x4300), are 128 + q, one LOP3 for
-// two numbers. Scales, shifts and the 128 stay outside the products:
+// is: nibbles, masked out and put by one LOP3 into the low bits of bfloat16 128 (0x4300), are 128 + q. Scales, shifts
+// and the 128 stay outside the products:
 //     q . k = scale * sum q (128 + n) + (shift - 128 scale) * sum q,         n the nibbles of a row of K
 //     sum p v = sum p' (128 + n) - 136 sum p' + sum p (shift + 8 scale),     n those of V, p' = p * scale
 // and sum p' comes from one more product with ones, for p' must be the rounded one. mma.m16n8k16 has 16 tokens as rows
@@ -159,11 +159,13 @@ opt11_direct_mma(float *parts, float *stats, const bf16 *Q, const unsigned char 
                 w = ((const uint4 *)(Q + ((size_t)b * HQ + head0 + g) * D))[q + 4 * j];
             fragment[j][0] = __byte_perm(w.x, w.z, 0x5410), fragment[j][1] = __byte_perm(w.x, w.z, 0x7632);
             fragment[j][2] = __byte_perm(w.y, w.w, 0x5410), fragment[j][3] = __byte_perm(w.y, w.w, 0x7632);
+            // BEGIN SOLUTION
             #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 float2 two = __bfloat1622float2(*(__nv_bfloat162 *)&fragment[j][i]);
                 sum_q[j * GROUPS / 4][0] += two.x + two.y;
             }
+            // END SOLUTION
         }
         #pragma unroll
         for (int group = 0; group < GROUPS; ++group) {
@@ -189,7 +191,6 @@ opt11_direct_mma(float *parts, float *stats, const bf16 *Q, const unsigned char 
             }
             asm volatile("cp.async.commit_group;" ::: "memory");  // an empty group keeps the count
         };
-        // BEGIN SOLUTION
         for (int i = 0; i < STAGES - 1; ++i)
             start(i, i);
         int stage = 0, next = STAGES - 1;
@@ -261,6 +262,7 @@ opt11_direct_mma(float *parts, float *stats, const bf16 *Q, const unsigned char 
             // p' of heads 2 q and 2 q + 1 for one token in a register: turned round, of head g for the tokens of rows
             // 2 q and 2 q + 1.
             unsigned p[GROUPS][4];
+            // BEGIN SOLUTION
             #pragma unroll
             for (int m = 0; m < 4; ++m) {
                 float2 by[GROUPS];
@@ -276,6 +278,7 @@ opt11_direct_mma(float *parts, float *stats, const bf16 *Q, const unsigned char 
                     p[group][m] = transpose(*(unsigned *)&two);
                 }
             }
+            // END SOLUTION
             // The second product, 16 tokens at a time: matrices m and m + 1, of each the rows 2 q and 2 q + 1.
             #pragma unroll
             for (int m = 0; m < 4; m += 2) {
@@ -318,7 +321,6 @@ opt11_direct_mma(float *parts, float *stats, const bf16 *Q, const unsigned char 
                 }
             }
         }
-        // END SOLUTION
 
         // The 4 warps' parts of this sequence, put together through their own rooms.
         asm volatile("cp.async.wait_all;" ::: "memory");
