@@ -88,6 +88,7 @@ def bench(name: str, shapes: Iterable[dict[str, int]], rungs: Iterable[Rung], *,
                 result.skipped[rung.label] = str(error)
                 break
             timing.extra["check_s"] = round(compile_and_check_s, 2)
+            timing.extra["fingerprint"] = rung.fingerprint
             timing.extra["peak_bytes"] = torch.cuda.max_memory_allocated() - before
             result.timings.append(timing)
     if result.timings:

@@ -123,6 +123,14 @@ def _parser() -> argparse.ArgumentParser:
     fidelity.add_argument("problem", metavar="PROBLEM", help="such as gemm, or corpus: kernels made to be hard")
     _add_record(fidelity)
 
+    text = "Say which recorded figures are of kernels as they are now; on a GPU, take the others."
+    recordings = command("recordings", _recordings, text)
+    recordings.add_argument("problems", nargs="*", metavar="PROBLEM", help="such as gemm; by default all")
+    recordings.add_argument("--kind", choices=["bench", "profiles", "counters"], action="append", help="only these")
+    text = "take under DIR what is not current"
+    recordings.add_argument("--renew", type=Path, metavar="DIR", help=text)
+    recordings.add_argument("--minutes", type=float, metavar="N", help="... and stop after so many")
+
     speed = command("speed", _speed, "Set modelled times beside those recorded on a GPU.")
     _add_record(speed)
 
@@ -405,6 +413,23 @@ def _record(arguments: argparse.Namespace) -> int:
     path = recorded.record(arguments.problem, fidelity.solutions(found), arguments.shape or [{}], arguments.folder)
     print(f"Recorded in {path}.")
     return 0
+
+
+def _recordings(arguments: argparse.Namespace) -> int:
+    from labkit import recordings
+    from labkit.kernels import gpu
+
+    found = recordings.survey(arguments.problems, arguments.kind or recordings.KINDS)
+    if not arguments.renew:
+        print("\n".join(map(str, found)))
+        return 0
+    if not gpu.available():
+        raise LabkitError("There is no GPU here to record on; without --renew, labkit recordings says what is kept.")
+    failed, others = False, [recording for recording in found if recording.state != "current"]
+    for recording, how in recordings.renew(others, arguments.renew, arguments.minutes):
+        print(f"{recording.kind:9} {recording.problem:24} {how}", flush=True)
+        failed |= not how.startswith("taken")
+    return int(failed)
 
 
 def _fidelity(arguments: argparse.Namespace) -> int:

@@ -57,7 +57,7 @@ class Timing:
     throttle: str = ""  # reasons seen, in NVML's words
     math: str = "float32"  # what is multiplied
     read_only: bool = False  # next to nothing is written
-    extra: dict[str, Any] = field(default_factory=dict)  # first_launch_s; of a bench check_s and peak_bytes too
+    extra: dict[str, Any] = field(default_factory=dict)  # first_launch_s; of a bench check_s, peak_bytes, fingerprint
 
     @property
     def median_ms(self) -> float:

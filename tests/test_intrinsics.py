@@ -18,6 +18,7 @@ from numba.cuda.types import float16  # noqa: E402
 from labkit.kernels.intrinsics import (  # noqa: E402
     dp4a,
     exp2_approx,
+    load2,
     load4,
     load8,
     load16,
@@ -91,9 +92,19 @@ def test_halves_and_bytes_are_one_access_of_16_bytes_each():
     assert text.count("dp4a.s32.s32") == 1
 
 
+def test_two_halves_are_one_access_of_4_bytes():
+    def kernel(out, a):
+        out[0], out[1] = load2(a, 6)
+
+    text = ptx(kernel, float32[::1], float16[::1])
+    assert len(re.findall(r"ld\.global\.(?:v2\.)?\w+", text)) == 1, text
+    assert text.count("cvt.f32.f16") == 2
+
+
 @pytest.mark.parametrize(
     "call, array, says",
     [
+        (load2, float32[::1], "load2 takes a 1-D float16 array"),
         (load8, float32[::1], "load8 takes a 1-D float16 array"),
         (load16, float16[::1], "load16 takes a 1-D int8 array"),
         (load8, float16[:], "contiguous"),

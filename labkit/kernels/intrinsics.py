@@ -20,7 +20,7 @@ from numba.core import cgutils, types
 from numba.core.errors import TypingError
 from numba.cuda.extending import intrinsic
 
-from labkit.kernels.packed_intrinsics import dp4a, load8, load16, store8
+from labkit.kernels.packed_intrinsics import dp4a, load2, load8, load16, store8
 from labkit.kernels.tensor_intrinsics import (
     cp_async,
     cp_async_commit,
@@ -45,6 +45,7 @@ __all__ = [
     "exp2_approx",
     "ldmatrix",
     "ldmatrix_transposed",
+    "load2",
     "load4",
     "load8",
     "load16",

@@ -1,12 +1,13 @@
-"""16-byte accesses to float16 and int8 arrays for numba.cuda kernels, and the dot product of packed int8.
+"""Wide accesses to float16 and int8 arrays for numba.cuda kernels, and the dot product of packed int8.
 
+    a = lk.cuda.load2(array, index)              2 float16 elements from index on, 4 bytes, as a tuple of 2 float32
     a = lk.cuda.load8(array, index)              8 float16 elements from index on, as a tuple of 8 float32
     lk.cuda.store8(array, index, values)         8 float32 values rounded to nearest, as 8 float16 elements
     w = lk.cuda.load16(array, index)             16 int8 elements from index on, as a tuple of 4 int32 words
     c = lk.cuda.dp4a(a, b, c)                    c plus the dot product of the 4 int8 in a with those in b
 
-`array` is a contiguous 1-D array, `index` counts its elements, and the address must be a multiple of 16 bytes. Nothing
-checks bounds, but the emulator does. Any other argument is a numba TypingError that says so.
+`array` is a contiguous 1-D array, `index` counts its elements, and the address must be a multiple of 16 bytes (of
+load2, 4). Nothing checks bounds, but the emulator does. Any other argument is a numba TypingError that says so.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numba.core.errors import TypingError
 from numba.cuda.extending import intrinsic
 
 _I32, _F32, _F16 = ir.IntType(32), ir.FloatType(), ir.HalfType()
+_TWO = types.UniTuple(types.float32, 2)
 _EIGHT = types.UniTuple(types.float32, 8)
 _WORDS = types.UniTuple(types.int32, 4)
 
@@ -41,18 +43,26 @@ def _lane(number: int) -> ir.Constant:
     return ir.Constant(_I32, number)
 
 
+def _halves(context: Any, builder: Any, signature: Any, args: Any, count: int) -> Any:
+    """`count` float16 elements in one access, widened."""
+    pointer = _pointer(context, builder, signature.args[0], *args, ir.VectorType(_F16, count))
+    vector = builder.load(pointer, align=2 * count)
+    halves = [builder.extract_element(vector, _lane(i)) for i in range(count)]
+    return cgutils.pack_array(builder, [builder.fpext(half, _F32) for half in halves])
+
+
+@intrinsic
+def load2(typingctx, array, index):
+    """The float16 elements index and index + 1 of `array`, read in one 4-byte access, as float32; index is even."""
+    _check("load2", array, index, "float16")
+    return _TWO(array, index), lambda *how: _halves(*how, 2)
+
+
 @intrinsic
 def load8(typingctx, array, index):
     """The float16 elements index .. index + 7 of `array`, read in one 16-byte access, as float32."""
     _check("load8", array, index, "float16")
-
-    def codegen(context, builder, signature, args):
-        pointer = _pointer(context, builder, signature.args[0], *args, ir.VectorType(_F16, 8))
-        vector = builder.load(pointer, align=16)
-        halves = [builder.extract_element(vector, _lane(i)) for i in range(8)]
-        return cgutils.pack_array(builder, [builder.fpext(half, _F32) for half in halves])
-
-    return _EIGHT(array, index), codegen
+    return _EIGHT(array, index), lambda *how: _halves(*how, 8)
 
 
 @intrinsic

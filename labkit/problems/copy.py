@@ -60,6 +60,10 @@ problem = Problem(
     large_shapes=({"N": 2**20}, {"N": 1_000_003, "offset": 3}, {"N": 200_001, "offset": 5, "stride": 7}),
     profile_shape={"N": _SMALL},
     bench_shape={"N": 2**28},  # 1 GiB each way: far past any L2
+    recorded_at={
+        "bench": ({"N": 2**28}, {"N": 2**28, "offset": 1}, {"N": 2**27, "stride": 2}, {"N": 2**25, "stride": 8}),
+        "profiles": ({"N": 2**24},),
+    },
     odd_shape={"N": _SMALL - 3, "offset": 1, "stride": 3},
     questions={
         "chunked/sectors_per_request": Question(

@@ -118,6 +118,15 @@ problem = Problem(
     ),
     profile_shape=_CUBE,
     bench_shape={"M": 4096, "N": 4096, "K": 4096},
+    recorded_at={
+        "bench": (
+            {"M": 4096, "N": 4096, "K": 4096},
+            {"M": 1024, "N": 1024, "K": 1024},
+            {"M": 4095, "N": 4097, "K": 4093},
+            {"M": 256, "N": 256, "K": 65536},
+        ),
+        "profiles": ({"M": 1024, "N": 1024, "K": 1024}, {"M": 4096, "N": 4096, "K": 4096}),
+    },
     questions={
         "flops": Question(
             "How many floating-point operations does C = A @ B need at M = N = K = 256?",

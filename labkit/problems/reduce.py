@@ -68,6 +68,7 @@ problem = Problem(
     large_shapes=({"N": 1 << 22}, {"N": 5_000_011}),
     profile_shape={"N": 65536},
     bench_shape={"N": 1 << 28},
+    recorded_at={"bench": ({"N": 1 << 28}, {"N": 1 << 20})},
     questions={
         "flops": Question(
             "How many additions does the sum of N = 65536 numbers need?",

@@ -77,6 +77,13 @@ problem = Problem(
     ),
     profile_shape={"rows": 8, "cols": 2048},
     bench_shape={"rows": 65536, "cols": 4096},
+    recorded_at={
+        "bench": (
+            {"rows": 65536, "cols": 4096},
+            {"rows": 262144, "cols": 1024},
+            {"rows": 4096, "cols": 65536},
+        )
+    },
     questions={
         "two_kernels/bytes": Question(
             "A row of 4096 numbers passes through both kernels of two_kernels. How many bytes of x, of the "

@@ -82,6 +82,14 @@ problem = Problem(
     ),
     profile_shape={"rows": 8, "cols": 2048},
     bench_shape={"rows": 65536, "cols": 4096},
+    recorded_at={
+        "bench": (
+            {"rows": 65536, "cols": 4096},
+            {"rows": 262144, "cols": 1024},
+            {"rows": 4096, "cols": 65536},
+            {"rows": 64, "cols": 2**22},
+        )
+    },
     questions={
         "overflow": Question(
             "The largest float32 is about 3.4e38. From which whole number x on is exp(x) more than that?",

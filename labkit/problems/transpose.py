@@ -54,6 +54,7 @@ problem = Problem(
     large_shapes=({"M": 1024, "N": 1024}, {"M": 1023, "N": 517}, {"M": 130, "N": 70_003}),
     profile_shape={"M": 128, "N": 256},
     bench_shape={"M": 65536, "N": 4096},  # 1 GiB each way
+    recorded_at={"profiles": ({"M": 8192, "N": 4096},)},
     odd_shape={"M": 125, "N": 246},
     questions={
         "naive/sectors_per_store": Question(
