@@ -41,6 +41,13 @@ def intensity(row_bytes: float, heads: int = 8) -> float:
     return 4 * heads * kv.D / (2 * row_bytes)
 
 
+def ridge() -> float:
+    """FLOP per byte at which tensor cores and memory take the same time, by the ceilings measured on an H200."""
+    from labkit.models.roofline import roofs
+
+    return roofs("NVIDIA H200").ridges["tensor", "DRAM"]
+
+
 SHAPES = (
     {"B": 2, "T": 33, "HQ": 8, "split_k": 2},
     {"B": 1, "T": 1, "HQ": 1},
@@ -98,6 +105,26 @@ problem = Problem(
             lambda: intensity(2 * kv.D),
             "FLOP/byte",
             "Each number of K and of V is 2 bytes, and takes part in 8 multiplications and 8 additions.",
+        ),
+        "intensity_alone": Question(
+            "And if each query head had a K and a V of its own, as in the first transformers?",
+            lambda: intensity(2 * kv.D, heads=1),
+            "FLOP/byte",
+            "Each number is used once, in one multiplication and one addition, and costs 2 bytes.",
+        ),
+        "cache_gigabytes": Question(
+            "Llama 2 70B has 80 layers with 8 heads of K and V, of 128 numbers each. How many GB (10^9 bytes) is the "
+            "cache of one sequence of 8192 tokens in bfloat16, on all GPUs together?",
+            lambda: 80 * 8 * 8192 * 2 * 2 * kv.D / 1e9,
+            "GB",
+            "K and V, 256 bytes a row each.",
+        ),
+        "heads_to_ridge": Question(
+            "How many query heads would have to share a head of K and V in bfloat16, for tensor cores to be the limit? "
+            "Take the ceilings that were measured on an H200.",
+            ridge,
+            "heads",
+            "In bfloat16 the FLOP per byte are as many as the heads.",
         ),
     },
 )

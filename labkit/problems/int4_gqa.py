@@ -69,6 +69,16 @@ def effective_bytes(B: int, T: int, row: int) -> int:
     return B * (2 * T * row + 2 * 8 * kv.D * 2)
 
 
+def instruction_budget() -> float:
+    """Instructions of a thread for each number of a row-wise cache, if an H200 reads at its measured ceiling."""
+    from labkit.models import devices
+    from labkit.models.roofline import roofs
+
+    h200 = devices.find("NVIDIA H200")
+    instructions = h200.sms * h200.limits.parts * h200.clock_mhz * 1e6 * 32
+    return instructions / (roofs("NVIDIA H200").memory["DRAM"] * 1e9 / kv.row_bytes(1) * kv.D)
+
+
 def _fragment(name: str, change: str, moves: str) -> Step:
     return Step(name, change, moves, languages=("cuda",), why=_WMMA)
 
@@ -135,12 +145,70 @@ problem = Problem(
             "times",
             "256 bytes a row against 68: not quite 4.",
         ),
+        "ridge": Question(
+            "An A100 does 312 TFLOP/s in bfloat16 and reads 2 TB/s. At how many FLOP per byte do both take as long?",
+            lambda: 312 / 2,
+            "FLOP/byte",
+            "Not 141.",
+        ),
+        "unit": Question(
+            "How many bytes must a TB have for the document's two ridges, 141 and 269, to come out?",
+            lambda: 2**40,
+            "bytes",
+            "That is a TiB, 1.0995 TB. Bandwidths are given in TB, of 10^12 bytes, and so are rates of arithmetic.",
+        ),
+        "instruction_budget": Question(
+            "An H200 begins 132 x 4 warp instructions per clock, at 1.98 GHz, and reads a row-wise cache at its "
+            "measured ceiling. How many instructions of one thread may each number of K or V take?",
+            instruction_budget,
+            "instructions",
+            "32 threads an instruction, over the numbers that come in a second, 128 in 68 bytes. For everything: "
+            "loading, unpacking, multiplying and the softmax.",
+        ),
+        "quantization/scale": Question(
+            "The least number of a row is -3, the greatest 4.5. What is its scale, row-wise?",
+            lambda: 7.5 / kv.SHARED_BY,
+            "",
+            "15 steps lie between 16 values.",
+        ),
+        "quantization/byte": Question(
+            "Numbers 6 and 7 of that row are 0.5 and -2. Which value, 0 to 255, has the byte with both?",
+            lambda: round(3.5 / 0.5) + 16 * round(1 / 0.5),
+            "",
+            "Number 6 has 7 steps above the shift, in the low four bits; number 7 has 2, in the high four.",
+        ),
+        "quantization/half_step": Question(
+            "Of 128 numbers, 127 lie between -3 and 3, and one is 60. How far off can a number be at most, row-wise?",
+            lambda: 63 / kv.SHARED_BY / 2,
+            "",
+            "Half of a scale that one number decides. Most of the others become 0 or 1.",
+        ),
+        "quantization/magic": Question(
+            "Which number is the bfloat16 with the bits 0x4309?",
+            lambda: 128 + 9,
+            "",
+            "0x4300 is 128, and from 128 to 255 a bfloat16 can say whole numbers only: its last bit is worth 1.",
+        ),
+        "cuda_core/reads": Question(
+            "Each of the 8 heads has blocks of its own. How often does the kernel cuda_core ask for each byte of the "
+            "cache, over all blocks?",
+            lambda: 8,
+            "times",
+            "K and V do not depend on the head, and still every head's blocks read and unpack them.",
+        ),
         "cu_baseline/local_bytes": Question(
             "A thread keeps a float for each of 8 heads in an array that a variable indexes. How many bytes of local "
             "memory is that?",
             lambda: 8 * 4,
             "bytes",
             "The compiler's report calls it the stack frame. The array of the sums takes the same place.",
+        ),
+        "cu_baseline/local_loads": Question(
+            "A thread looks for 8 maxima among 256 tokens, 2 of them its own; then shuffles put the lanes' maxima "
+            "together. Each step reads the array and writes it. How many local loads does a warp do for the maxima?",
+            lambda: 8 * 256 // 128 + 8,
+            "loads",
+            "8 heads for each of 2 tokens, and once more for each head before the shuffles; it is in a register then.",
         ),
         "cu_baseline/k_store_banks": Question(
             "A tile of K has 32 tokens of 16 bfloat16. Each lane writes a word of its own token's row. How many of the "
@@ -155,12 +223,50 @@ problem = Problem(
             "banks",
             "Words 8 g to 8 g + 3: of each 8 banks, 4.",
         ),
+        "opt01_unroll_k/bytes_in_flight": Question(
+            "A lane asks for 8 words of K before it uses the first. How many bytes of nibbles has a warp on their way?",
+            lambda: 8 * 4 * 32,
+            "bytes",
+            "Before, it was a quarter of that.",
+        ),
+        "opt02_cast_p/barriers": Question(
+            "128 threads read 4 pairs of P each, wait at a barrier, and write them. A block has 512 tokens of 8 heads, "
+            "and goes head by head. How many such barriers does it come to?",
+            lambda: 8 * -(-512 // (2 * 128 * 4)),
+            "barriers",
+            "One pass has room for 1024 tokens: one barrier a head.",
+        ),
+        "opt02_cast_p/shared_bytes": Question(
+            "P needs no room of its own any more. How many bytes of shared memory does a block with 512 tokens save?",
+            lambda: 8 * 512 * 2,
+            "bytes",
+            "8 heads, 512 tokens, 2 bytes a bfloat16.",
+        ),
+        "opt05_prefetch_v/requests": Question(
+            "The loads of V stand elsewhere now. By how many do the requests for global memory change?",
+            lambda: 0,
+            "requests",
+            "The same loads, earlier. No counter of work can see it, only a clock and the stall reasons.",
+        ),
         "opt06_group_vector_loads/aligned_rows": Question(
             "Rows of 68 bytes follow each other from a multiple of 8 on. Of 8 of them, how many have their 64 bytes of "
             "nibbles on a multiple of 8?",
             lambda: sum((68 * row + 4) % 8 == 0 for row in range(8)),
             "rows",
             "4, 72, 140, ...: every other one, and a load of 8 bytes needs all.",
+        ),
+        "opt07_max_from_fragment/scores": Question(
+            "A fragment of scores is 8 heads by 32 tokens. How many of them does each lane of the warp hold?",
+            lambda: 8 * 32 / 32,
+            "scores",
+            "256 in 32 lanes.",
+        ),
+        "opt07_max_from_fragment/wavefronts": Question(
+            "Without it, the maxima are looked for in shared memory: 8 heads of 256 tokens, 32 numbers side by side at "
+            "a time. How many wavefronts of loads is that for a block?",
+            lambda: 8 * 256 / 32,
+            "wavefronts",
+            "Each number once, 32 in a wavefront.",
         ),
         "opt08_p_into_fragment/p_load_banks": Question(
             "Heads of S are 256 floats apart. Lane 4 g + q reads token 2 q of head g. How many banks?",
