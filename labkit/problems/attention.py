@@ -157,13 +157,18 @@ TENSORS = {
     "K": Tensor(("B", "HK", "NK", "D"), make=keys()),
     "V": Tensor(("B", "HK", "NK", "D")),
 }
-# Of the tiles in the questions.
-_ROWS, _COLUMNS = 64, 32
-_BENCH = shape(B=4, H=16, N=8192, D=128)
+# Of the tiles of flash in numba, which the questions are about.
+_ROWS, _COLUMNS = 32, 16
 
 
 def _score_bytes(N: int) -> int:
     return 4 * 4 * 16 * N * N
+
+
+def _flash_shared(D: int, copies: int = 1) -> int:
+    """Bytes of shared memory of a block of flash, rows of Q, K and P padded, with so many tiles each of K and V."""
+    padded = D + 4
+    return 4 * (_ROWS * padded + copies * _COLUMNS * (padded + D) + _ROWS * (_COLUMNS + 4))
 
 
 problem = Problem(
@@ -197,38 +202,107 @@ problem = Problem(
             "FLOP",
             "Each of the N * N scores takes D multiplications and additions, and so does its share of O.",
         ),
+        "compulsory_bytes": Question(
+            "How many bytes must move at least for this head, if Q, K and V are read once, and O and L written once?",
+            lambda: 4 * (4 * 8192 * 128 + 8192),
+            "bytes",
+            "Four matrices of N * D numbers and one number for each row, of 4 bytes each.",
+        ),
         "naive/score_bytes": Question(
             "How many bytes do the scores of 4 batches of 16 heads take at N = 8192, in float32?",
             lambda: _score_bytes(8192),
             "bytes",
-            "4 * 16 * 8192 * 8192 numbers of 4 bytes. Q, K, V and O take 268 MB each.",
+            "4 * 16 * 8192 * 8192 numbers of 4 bytes. Q, K, V and O take 268 MB each, at D = 128.",
         ),
         "naive/longest": Question(
-            "A GPU has 141 GB. At which length N would these scores alone fill it?",
+            "A GPU has 141 GB (10^9 bytes each). At which length N would the scores of these 64 heads alone fill it?",
             lambda: math.sqrt(141e9 / (4 * 4 * 16)),
-            "",
+            "queries",
             "The memory grows with the square of N.",
         ),
+        "naive/sectors_of_k": Question(
+            "In the first kernel of naive a block has 16 x 16 threads, and threadIdx.x counts keys. How many sectors "
+            "does one warp's load of K touch, for one d, at D = 64?",
+            lambda: len({4 * 64 * (lane % 16) // 32 for lane in range(32)}),
+            "sectors",
+            "The warp has 16 keys, and their rows are 256 bytes apart: a sector for each. Of its 32 bytes, 4 are used.",
+        ),
+        "naive/score_traffic": Question(
+            "Follow one score through the three kernels of naive: each time that it is written to S or read from there "
+            "counts 4 bytes, and all reads for the weighted sum count as one. How many bytes is that for each score?",
+            lambda: 4 * (1 + 3 + 1 + 1),
+            "bytes",
+            "Written; read for the maximum, for the sum and for the weight; written as a weight; read for O.",
+        ),
+        "tiled/request_ratio": Question(
+            "How many times fewer global load requests do the two products of tiled make than those of naive? Tiles "
+            "have 16 x 16 numbers.",
+            lambda: 16,
+            "times",
+            "Each thread loads one number of each factor per tile, and the tile covers 16 steps of its sum.",
+        ),
+        "tiled/unpadded_wavefronts": Question(
+            "If the rows of tK were 16 words long and not 17, how many wavefronts would a warp's read of tK[x, d] "
+            "take?",
+            lambda: max(sum(16 * x % 32 == bank for x in range(16)) for bank in range(32)),
+            "wavefronts",
+            "16 rows, 16 words apart, fall into two banks: 8 different words in each.",
+        ),
         "online_softmax/intensity": Question(
-            "Had the scores to be written once and read once, what would be the most FLOP per byte at D = 128, "
-            "if nothing else were counted?",
+            "Had each score only to be written once and read once, 4 bytes each time, and nothing else were counted: "
+            "how many FLOP per byte would that be at D = 128?",
             lambda: 4 * 128 / 8,
             "FLOP/byte",
             "4 D operations per score, 8 bytes of traffic.",
         ),
+        "online_softmax/sum": Question(
+            "The largest score so far is 2, and the sum of exponentials relative to it is 3. The next score is 4. What "
+            "is the sum relative to the new largest score?",
+            lambda: 3 * math.exp(2 - 4) + 1,
+            "",
+            "What was relative to exp(2) is now relative to exp(4); the new score adds exp(4 - 4).",
+        ),
+        "online_softmax/records": Question(
+            "8192 different scores come in random order. How often is one larger than all before it, on average? (The "
+            "first one counts.)",
+            lambda: sum(1 / k for k in range(1, 8193)),
+            "times",
+            "The k-th is the largest of the first k with probability 1/k; the sum grows like the logarithm.",
+        ),
+        "online_softmax/merge": Question(
+            "Of one half of a row, the largest score is 1 and the sum relative to it 2; of the other half they are 3 "
+            "and 4. What is the sum of the whole row, relative to its largest score?",
+            lambda: 2 * math.exp(1 - 3) + 4,
+            "",
+            "The smaller maximum's sum is corrected; the other one stays.",
+        ),
+        "online_softmax/store_sectors": Question(
+            "How many sectors does the kernel store at B = H = 1, N = 64, D = 64? Count O, and one store of a single "
+            "lane for each number of L.",
+            lambda: 64 * 64 * 4 // 32 + 64,
+            "sectors",
+            "O is stored by whole warps, 8 numbers to a sector; each number of L takes a request of its own, and so a "
+            "sector.",
+        ),
+        "online_softmax/load_sectors": Question(
+            "How many sectors does a warp load for each key, at D = 64?",
+            lambda: 2 * 64 * 4 // 32,
+            "sectors",
+            "A row of K and a row of V, 256 bytes each. All warps load the same rows, each for its own query.",
+        ),
         "flash/rereads": Question(
-            "online_softmax reads K and V once for each query. How many times fewer loads does flash have, with tiles "
-            "of 64 queries?",
+            "online_softmax loads all of K and V once for each query. How many times fewer loads of K and V does flash "
+            "have, with tiles of 32 queries?",
             lambda: _ROWS,
             "times",
             "A tile of K and V serves all queries of the block.",
         ),
         "flash/intensity": Question(
-            "A block of flash has 64 queries. How many FLOP does it do per byte of K and V that it loads, at D = 128 "
+            "A block of flash has 32 queries. How many FLOP does it do per byte of K and V that it loads, at D = 128 "
             "in float32?",
             lambda: 4 * _ROWS * 128 / (2 * 128 * 4),
             "FLOP/byte",
-            "For each key: 64 * 4 * 128 operations, for 2 * 128 numbers.",
+            "For each key: 32 * 4 * 128 operations, for 2 * 128 numbers. D does not matter, the queries do.",
         ),
         "flash/correction": Question(
             "A row's largest score so far is 2, its sum of exponentials 3. A tile brings the scores 5 and 1. By what "
@@ -238,11 +312,24 @@ problem = Problem(
             "The sums so far are relative to exp(2), from now on to exp(5).",
         ),
         "flash/causal": Question(
-            "With causal, N = 8192, and tiles of 64 queries and 32 keys: how many tiles of scores are computed, as a "
-            "part of all?",
-            lambda: sum(64 * (i + 1) // 32 for i in range(8192 // 64)) / (8192 // 64 * (8192 // 32)),
-            "",
-            "Half of them, and those that the diagonal cuts.",
+            "With causal, N = 128, and tiles of 32 queries and 16 keys: how many of the 32 tiles of scores have "
+            "anything to compute?",
+            lambda: sum(-(-(row + _ROWS) // _COLUMNS) for row in range(0, 128, _ROWS)),
+            "tiles",
+            "A block stops after its last query's key: 2, 4, 6 and 8 tiles. Those on the diagonal are half empty.",
+        ),
+        "flash/shared_bytes": Question(
+            "Tiles of 32 queries, 16 keys and 16 values of D = 128 numbers, and 32 x 16 weights; rows of Q and K are "
+            "padded by 4 numbers, and rows of weights too. How many bytes of shared memory is that?",
+            lambda: _flash_shared(128),
+            "bytes",
+            "4 * (32 * 132 + 16 * 132 + 16 * 128 + 32 * 20).",
+        ),
+        "flash_double_buffered/shared_bytes": Question(
+            "And with two tiles of K and two of V, so that both can be copied while both are used?",
+            lambda: _flash_shared(128, copies=2),
+            "bytes",
+            "That is more than the 48 KiB (49,152 bytes) that a numba kernel may have.",
         ),
     },
 )

@@ -53,7 +53,6 @@ __device__ void attend(float *O, float *L, const float *Q, const float *K, const
         load_tile<BN, D>(tK, LD, K, col0, NK);
         load_tile<BN, D>(tV, D, V, col0, NK);
         __syncthreads();  // the tiles are there
-        // BEGIN SOLUTION
         float s[4][4] = {};
         #pragma unroll 4
         for (int d = 0; d < D; d += 4) {
@@ -66,6 +65,7 @@ __device__ void attend(float *O, float *L, const float *Q, const float *K, const
                 for (int j = 0; j < 4; ++j)
                     s[i][j] += q[i].x * k[j].x + q[i].y * k[j].y + q[i].z * k[j].z + q[i].w * k[j].w;
         }
+        // BEGIN SOLUTION
         #pragma unroll
         for (int i = 0; i < 4; ++i) {
             float largest = m[i], sum = 0.0f;

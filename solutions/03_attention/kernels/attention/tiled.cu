@@ -1,7 +1,7 @@
 // attention/tiled: O = softmax(scale Q K^T) V and L in float32, both products from tiles in shared memory.
 //
 // Against naive: a block owns 16 x 16 elements of a product and takes its factors by tiles: each number that it loads
-// from global memory serves 16 threads. The scores still go through memory, four times.
+// from global memory serves 16 threads. The scores still go through memory.
 // Watch: global load requests fall; sectors of the softmax stay.
 //
 // workspace S float32 (B, H, N, NK)
