@@ -20,7 +20,7 @@ def _grouped(att, v):
     """att as [HKV, H / HKV, T], v as [HKV, T, D]; LabkitError where the shapes do not fit."""
     (H, T), (_, HKV, D) = att.shape, v.shape
     if H % HKV:
-        raise LabkitError(f"H must be a multiple of HKV, so that value heads serve equally many; {H} and {HKV} are not.")
+        raise LabkitError(f"H must be a multiple of HKV, so that value heads serve equally many, not {H} and {HKV}.")
     if D % 32:
         raise LabkitError(f"The head size D must be a multiple of 32, not {D}.")
     return att.view(HKV, H // HKV, T), v.transpose(0, 1)

@@ -1,0 +1,91 @@
+"""Wrong kernels of att_mix."""
+
+from wrong import Wrong
+
+WRONG = [
+    Wrong(
+        "the head's own values",
+        "warp_per_output",
+        ("v[t, h // group, d]", "v[t, h % v.shape[1], d]"),
+        ("g = h / (H / HKV)", "g = h % HKV"),
+        "value",
+        r"out\[[12], 0\] got",
+    ),
+    Wrong(
+        "half of the lanes left out",
+        "warp_per_output",
+        ("for far in (16, 8, 4, 2, 1)", "for far in (8, 4, 2, 1)"),
+        ("for (int far = 16;", "for (int far = 8;"),
+        "value",
+        r"out\[0, \d+\] got",
+    ),
+    Wrong(  # what yalm's author printed: 523 tokens in 3 blocks are 174 each, and one is left
+        "tokens that do not divide evenly left out",
+        "global_atomics",
+        (
+            ("first = cuda.blockIdx.x, cuda.blockIdx.y * CHUNK",
+             "first = cuda.blockIdx.x, v.shape[0] // cuda.gridDim.y * cuda.blockIdx.y"),
+            ("min(T, first + CHUNK)", "first + T // cuda.gridDim.y"),
+        ),
+        ("first = blockIdx.y * CHUNK, last = min(T, first + CHUNK)",
+         "first = T / gridDim.y * blockIdx.y, last = first + T / gridDim.y"),
+        "value",
+        r"out\[0, 0\] got",
+    ),
+    Wrong(
+        "no atomic",
+        "global_atomics",
+        ("cuda.atomic.add(out, (h, d), total)", "out[h, d] += total"),
+        ("atomicAdd(&out[h * D + d], sum);", "out[h * D + d] += sum;"),
+        "race",
+        r"out\[",
+    ),
+    Wrong(
+        "out not zeroed",
+        "global_atomics",
+        ("    att_mix_zero[H, 32](out)\n", ""),
+        ("// launch att_mix_zero<<<((H * D + 255) / 256), (256), 0>>>(out, H * D)\n", ""),
+        "uninitialized",
+        r"out\[",
+    ),
+    Wrong(
+        "no barrier before the sums are stored",
+        "shared_atomics",
+        ("        cuda.syncthreads()  # each warp has added\n", ""),
+        ("        __syncthreads();  // each warp has added\n", ""),
+        "race",
+        r"syncthreads",
+    ),
+    Wrong(
+        "sums kept for the next columns",
+        "fp16",
+        ("            sums[lane] = float32(0)\n", ""),
+        ("            sums[lane] = 0.0f;\n", ""),
+        "value",
+        r"out\[0, 32\] got",
+    ),
+    Wrong(
+        "second number of the pair twice",
+        "half2",
+        ("first += weight * two[0]", "first += weight * two[1]"),
+        ("sum.x += weight * two.x", "sum.x += weight * two.y"),
+        "value",
+        r"out\[0, 0\] got",
+    ),
+    Wrong(
+        "last tokens left out",
+        "prefetch",
+        ("            while t < T:\n", "            while t + warps < T:\n"),
+        ("            for (; t < T; t += warps) {", "            for (; t + warps < T; t += warps) {"),
+        "value",
+        r"out\[0, 0\] got",
+    ),
+    Wrong(
+        "past the last token",
+        "prefetch",
+        ("t + (UNROLL - 1) * warps < T", "t < T"),
+        ("t + (UNROLL - 1) * warps < T", "t < T"),
+        "out_of_bounds",
+        r"outside",
+    ),
+]
