@@ -1,23 +1,18 @@
-// The operators: schemas, the checks of their arguments, what they return (for torch.compile, without data), and
-// on a GPU the launches that generate.py makes of the kernel files.
+// The products of matrices: schemas, the checks of their arguments, what they return (for torch.compile, without data),
+// and on a GPU the launches that generate.py makes of the kernel files.
 //
 // Every check ends in one sentence, before anything is launched.
 
-#include <ATen/ATen.h>
-#include <torch/library.h>
+#include "checks.h"
 
 #ifdef LABKIT_CUDA
-#include <ATen/cuda/CUDAContext.h>
-#include <c10/cuda/CUDAGuard.h>
 #include "launches.h"
 #endif
 
 namespace {
 
-using at::Tensor;
-using c10::SymInt;
+using namespace labkit;
 
-constexpr int64_t LARGEST = 2147483647;     // dimensions and indices of a row are 32-bit integers in the kernels
 constexpr int64_t MOST_ROWS = 65535 * 128;  // gridDim.y, by the rows of a tile
 
 void check_matrix(const char *op, const char *name, const Tensor &t)
@@ -29,22 +24,14 @@ void check_matrix(const char *op, const char *name, const Tensor &t)
                 t.sym_size(1), "); no dimension may exceed 2147483647.");
 }
 
-void check_contiguous(const char *op, const char *name, const Tensor &t)
-{
-    TORCH_CHECK(t.is_contiguous(), op, ": ", name, " must be contiguous, but its strides are ", t.sym_strides(),
-                "; call .contiguous() on it.");
-}
-
 void check_pair(const char *op, const Tensor &a, const Tensor &b, at::ArrayRef<at::ScalarType> dtypes, const char *wanted)
 {
     check_matrix(op, "a", a);
     check_matrix(op, "b", b);
     bool known = std::find(dtypes.begin(), dtypes.end(), a.scalar_type()) != dtypes.end();
     TORCH_CHECK(known, op, ": a must be ", wanted, ", not ", a.scalar_type(), "; convert it with .to().");
-    TORCH_CHECK(a.scalar_type() == b.scalar_type(), op, ": a is ", a.scalar_type(), " and b is ", b.scalar_type(),
-                "; convert one of them, so that they agree.");
-    TORCH_CHECK(a.device() == b.device(), op, ": a is on ", a.device(), " and b is on ", b.device(),
-                "; move one of them, so that they agree.");
+    check_same(op, "a", a, "b", b);
+    check_device(op, "a", a, "b", b);
 }
 
 void check_product(const char *op, const SymInt &m, const SymInt &n, const SymInt &k, const SymInt &k_of_b)
@@ -75,9 +62,8 @@ Sizes check_gemm(const Tensor &a, const Tensor &b, double alpha, double beta, bo
         check_contiguous(op, "c", *c);
         TORCH_CHECK(c->sym_size(0) == s.m && c->sym_size(1) == s.n, op, ": c is ", c->sym_size(0), " x ", c->sym_size(1),
                     ", and the product is ", s.m, " x ", s.n, "; pass a c of that shape.");
-        TORCH_CHECK(c->scalar_type() == at::kFloat, op, ": c must be float32, not ", c->scalar_type(), "; convert it with .to().");
-        TORCH_CHECK(c->device() == a.device(), op, ": c is on ", c->device(), " and a is on ", a.device(),
-                    "; move one of them, so that they agree.");
+        check_dtype(op, "c", *c, at::kFloat, "float32");
+        check_device(op, "c", *c, "a", a);
     }
     return s;
 }
@@ -127,30 +113,23 @@ Tensor tensor_core_gemm_int8_meta(const Tensor &a, const Tensor &b)
     return at::empty_symint({s.m, s.n}, a.options().dtype(at::kInt));
 }
 
-// On the CPU there are no kernels: the arguments are checked all the same, so that the first fault is named first.
-
-void only_cuda(const char *op) { TORCH_CHECK(false, op, " runs on CUDA tensors, and these are on the CPU; move them with .cuda()."); }
-
 Tensor gemm_cpu(const Tensor &a, const Tensor &b, double alpha, double beta, bool trans_a, bool trans_b,
                 const std::optional<Tensor> &c)
 {
     check_gemm(a, b, alpha, beta, trans_a, trans_b, c);
     only_cuda("gemm");
-    return {};
 }
 
 Tensor tensor_core_gemm_cpu(const Tensor &a, const Tensor &b)
 {
     check_tensor_core_gemm(a, b);
     only_cuda("tensor_core_gemm");
-    return {};
 }
 
 Tensor tensor_core_gemm_int8_cpu(const Tensor &a, const Tensor &b)
 {
     check_tensor_core_gemm_int8(a, b);
     only_cuda("tensor_core_gemm_int8");
-    return {};
 }
 
 #ifdef LABKIT_CUDA

@@ -9,9 +9,9 @@ from torch.utils import cpp_extension
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from labkit_ops.build import CXX_FLAGS, NVCC_FLAGS, with_cuda  # noqa: E402
+from labkit_ops.build import CXX_FLAGS, NVCC_FLAGS, SOURCES, with_cuda  # noqa: E402
 
-sources = ["operators.cpp"]
+sources = list(SOURCES)
 if with_cuda():
     from generate import generate
 

@@ -4,10 +4,15 @@
     c = labkit_ops.gemm(a, b, alpha=1.0, beta=0.0, trans_a=False, trans_b=False, c=None)
     c = labkit_ops.tensor_core_gemm(a, b)
     c = labkit_ops.tensor_core_gemm_int8(a, b)
+    o = labkit_ops.flash_attention(q, k, v, scale=None, is_causal=False, return_lse=False)
+    o = labkit_ops.naive_attention(q, k, v)  # and tiled_attention
+    o = labkit_ops.gqa_decode(q, k_cache, v_cache, lengths)
+    o = labkit_ops.int4_gqa_decode(q, k_cache, v_cache, lengths, groups=1)  # of labkit_ops.quantize_kv_int4(x, groups)
 
 The same are `torch.ops.labkit.*`: torch.compile knows them, they run on the current stream of the tensors' device, and
-`gemm` and `tensor_core_gemm` have gradients. A wrong argument ends in a RuntimeError of one sentence before anything is
-launched. Built for a GPU they run there; built without nvcc, they check their arguments and tell shapes only.
+`gemm`, `tensor_core_gemm` and `flash_attention` have gradients. A wrong argument ends in a RuntimeError of one sentence
+before anything is launched. Built for a GPU they run there; built without nvcc, they check their arguments and tell
+shapes only.
 """
 
 from __future__ import annotations
@@ -19,6 +24,27 @@ from labkit_ops.build import load
 
 load()
 _ops = torch.ops.labkit
+
+from labkit_ops._attention import (  # noqa: E402  (its operators are there only now)
+    flash_attention,
+    gqa_decode,
+    int4_gqa_decode,
+    naive_attention,
+    quantize_kv_int4,
+    tiled_attention,
+)
+
+__all__ = [
+    "flash_attention",
+    "gemm",
+    "gqa_decode",
+    "int4_gqa_decode",
+    "naive_attention",
+    "quantize_kv_int4",
+    "tensor_core_gemm",
+    "tensor_core_gemm_int8",
+    "tiled_attention",
+]
 
 
 def gemm(

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parents[1]
+SOURCES = ("gemm.cpp", "attention.cpp")  # and one per kernel, generated
 CXX_FLAGS = ["-O2"]
 # The kernels use the operators of half and bfloat16 that PyTorch switches off in its own sources.
 NVCC_FLAGS = [
@@ -43,7 +44,7 @@ def load() -> None:
         torch.ops.load_library(str(installed))
         return
     cuda = with_cuda()
-    sources = [HERE / "operators.cpp"]
+    sources = [HERE / name for name in SOURCES]
     folder = Path(os.environ.get("LABKIT_OPS_BUILD") or HERE / "build") / ("cuda" if cuda else "cpu")
     folder.mkdir(parents=True, exist_ok=True)
     if cuda:
