@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -226,6 +227,20 @@ def test_few_blocks_share_many_sequences(problem, rung, workers):
     result = _with(problem, rung, f"WORKERS={workers}").check(
         shapes=({"B": 3, "T": 523, "HQ": 8}, {"B": 2, "T": 640, "HQ": 9})
     )
+    assert result.passed, result
+
+
+@pytest.mark.parametrize(
+    "problem, rung",
+    [("int4_gqa", "opt11_direct_mma"), ("int4_gqa_4group", "opt11_direct_mma"), ("gqa_bf16", "direct_mma")],
+)
+def test_few_blocks_of_numba_share_many_sequences(problem, rung, tmp_path):
+    ours = lk.problem(problem)[rung].solution
+    text, found = re.subn(r"^WORKERS = \d+", "WORKERS = 2", ours.source, flags=re.M)
+    assert found == 1
+    file = tmp_path / f"{rung}.py"
+    file.write_text(text)
+    result = ours.load(file).check(shapes=({"B": 2, "T": 523, "HQ": 8},))
     assert result.passed, result
 
 

@@ -89,10 +89,7 @@ problem = Problem(
             "cu_optimized", "int4_gqa's rungs, as far as they concern bfloat16", "stalls; bank conflicts",
             languages=("cuda",), why=_WMMA,
         ),
-        Step(
-            "direct_mma", "ldmatrix and mma on tiles that arrive ahead; work cut evenly", "DRAM throughput",
-            languages=("cuda",), why="labkit's mma for numba takes float16, not bfloat16",
-        ),
+        Step("direct_mma", "ldmatrix and mma on tiles that arrive ahead; work cut evenly", "DRAM throughput"),
     ),
     shapes=SHAPES,
     large_shapes=LARGE,

@@ -12,7 +12,6 @@ from labkit.problems import gqa_bf16
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 _WMMA = "numba has no wmma fragments"
-_BF16 = "labkit's mma for numba takes float16, not bfloat16"
 
 
 def _dequantized(K, V, lengths, dtype=None):
@@ -96,10 +95,7 @@ LADDER = (
     _fragment("opt08_p_into_fragment", "P rounded on its way into the fragment", "barriers; shared stores"),
     _fragment("opt09_swizzle_p", "P tile by tile in shared memory", "shared bank conflicts"),
     _fragment("opt10_pad_dequant", "rows of dequantised K and V padded", "shared bank conflicts"),
-    Step(
-        "opt11_direct_mma", "packed words straight into mma's fragments; scales outside", "instructions per number",
-        languages=("cuda",), why=_BF16,
-    ),
+    Step("opt11_direct_mma", "packed words straight into mma's fragments; scales outside", "instructions per number"),
 )
 
 problem = Problem(

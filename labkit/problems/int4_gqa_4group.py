@@ -1,5 +1,5 @@
 """int4_gqa_4group: int4_gqa on rows of 80 bytes, with a scale and a shift for each 32 numbers; the same kernels,
-compiled with -DGROUPS=4."""
+compiled with -DGROUPS=4 (numba's tell by the length of a row)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ problem = replace(
     name="int4_gqa_4group",
     kernels="int4_gqa",
     inputs={**int4_gqa.inputs, "K": _CACHE, "V": _CACHE},
-    ladder=tuple(
-        replace(step, defines=("GROUPS=4",), languages=("cuda",), why="numba's files are compiled for rows of 68 bytes")
-        for step in int4_gqa.ladder
-    ),
+    ladder=tuple(replace(step, defines=("GROUPS=4",)) for step in int4_gqa.ladder),
     questions={
         "ceiling": Question(
             "And how many times faster than bfloat16 can it be with 4 groups?",

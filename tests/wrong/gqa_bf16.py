@@ -46,7 +46,7 @@ WRONG = [
     Wrong(
         "V not turned round",
         "direct_mma",
-        None,
+        ("ldmatrix_transposed(rooms, v", "ldmatrix(rooms, v"),
         ("ldmatrix_transposed(a, v", "ldmatrix(a, v"),
         "value",
         r"O\[0, 0, \d+\] got",
@@ -54,9 +54,9 @@ WRONG = [
     Wrong(
         "a tile read before it is there",
         "direct_mma",
-        None,
+        ("AHEAD = STAGES - 2", "AHEAD = STAGES - 1"),
         (':: "n"(STAGES - 2)', ':: "n"(STAGES - 1)'),
         "race|value|uninitialized",
-        r"shared|O\[",
+        r"shared|Shared|O\[",
     ),
 ]

@@ -19,7 +19,7 @@ WRONG = [
     Wrong(
         "no shift",
         "cuda_core",
-        ("shift = float32(V_halves[b, t, 1])", "shift = float32(0)"),
+        ("shift = float32(V_halves[b, t, 2 * group + 1])", "shift = float32(0)"),
         ("shift = __high2float(by)", "shift = 0.0f"),
         "value",
         r"O\[0, 0, 0\] got",
@@ -91,7 +91,7 @@ WRONG = [
     Wrong(
         "sums that do not shrink",
         "opt11_direct_mma",
-        None,
+        ("                        total[e] *= shrink\n", ""),
         ("best[e] = top[e], sum[e] *= shrink[e];", "best[e] = top[e];"),
         "value",
         r"O\[\d, \d, \d+\] got",
@@ -99,15 +99,15 @@ WRONG = [
     Wrong(
         "a tile read before it is there",
         "opt11_direct_mma",
-        None,
+        ("cp_async_wait(0)\n                cuda.syncwarp()  # this", "cuda.syncwarp()  # this"),
         (':: "n"(STAGES - 2)', ':: "n"(STAGES - 1)'),
         "race|uninitialized|value",
-        r"shared|O\[",
+        r"shared|Shared|O\[",
     ),
     Wrong(
         "128 taken off in place of 136",
         "opt11_direct_mma",
-        None,
+        ("- float32(136) * all_p", "- float32(128) * all_p"),
         ("- 136 * all_p", "- 128 * all_p"),
         "value",
         r"O\[0, 0, 0\] got",

@@ -14,7 +14,7 @@ WRONG = [
     Wrong(
         "sums of p' over all groups",
         "opt11_direct_mma",
-        None,
+        ("0x3F803F80 if g % GROUPS == group else 0", "0x3F803F80"),
         ("g % GROUPS == group ? 0x3f803f80 : 0", "0x3f803f80"),
         "value",
         r"O\[0, 0, \d+\] got",

@@ -6,8 +6,8 @@ which all of them know it; the softmax is kept online, so that one walk over the
 and in a second kernel those of the pieces, are put together at the end.
 Watch: instructions per number; each of the 8 heads reads all of K and V.
 
-A row of the cache, 68 bytes, is a float16 scale, a float16 shift, and 64 bytes; byte i has number 2 i in its low bits.
-It comes twice: as float16 and as int16 (34 to a row). numba has no bfloat16: Q and O come as int16, a number's bits.
+A row of the cache is a float16 scale and a float16 shift for each of 1 or 4 groups, and 64 bytes; byte i has number 2 i
+in its low bits. It comes twice: as float16 and as int16. numba has no bfloat16: Q and O come as int16, a number's bits.
 """
 
 import torch
@@ -44,6 +44,8 @@ def pieces(parts, stats, Q, K_halves, K_pairs, V_halves, V_pairs, lengths, split
     lane = cuda.threadIdx.x
     warp = cuda.threadIdx.y
     d = 4 * lane
+    groups = K_halves.shape[2] // 2 - 16
+    group = lane * groups // 32  # of this lane's numbers
     length = lengths[b]
     piece = (length + split_k - 1) // split_k
     first = piece * s
@@ -57,9 +59,9 @@ def pieces(parts, stats, Q, K_halves, K_pairs, V_halves, V_pairs, lengths, split
     q3 = widened(Q[b, h, d + 3])
     ### BEGIN SOLUTION
     for t in range(first + warp, last, WARPS):
-        scale = float32(K_halves[b, t, 0])
-        shift = float32(K_halves[b, t, 1])
-        packed = int32(K_pairs[b, t, 2 + lane])
+        scale = float32(K_halves[b, t, 2 * group])
+        shift = float32(K_halves[b, t, 2 * group + 1])
+        packed = int32(K_pairs[b, t, 2 * groups + lane])
         k0 = float32(packed & 15) * scale + shift
         k1 = float32(packed >> 4 & 15) * scale + shift
         k2 = float32(packed >> 8 & 15) * scale + shift
@@ -72,9 +74,9 @@ def pieces(parts, stats, Q, K_halves, K_pairs, V_halves, V_pairs, lengths, split
         top = max(best, score)
         old = libdevice.exp2f((best - top) * float32(SCALE))
         p = libdevice.exp2f((score - top) * float32(SCALE))
-        scale = float32(V_halves[b, t, 0])
-        shift = float32(V_halves[b, t, 1])
-        packed = int32(V_pairs[b, t, 2 + lane])
+        scale = float32(V_halves[b, t, 2 * group])
+        shift = float32(V_halves[b, t, 2 * group + 1])
+        packed = int32(V_pairs[b, t, 2 * groups + lane])
         o0 = o0 * old + p * (float32(packed & 15) * scale + shift)
         o1 = o1 * old + p * (float32(packed >> 4 & 15) * scale + shift)
         o2 = o2 * old + p * (float32(packed >> 8 & 15) * scale + shift)
