@@ -99,7 +99,7 @@ WRONG = [
     Wrong(
         "a tile read before it is there",
         "opt11_direct_mma",
-        ("cp_async_wait(0)\n                cuda.syncwarp()  # this", "cuda.syncwarp()  # this"),
+        ("lk.cuda.cp_async_wait(0)\n                cuda.syncwarp()  # this", "cuda.syncwarp()  # this"),
         (':: "n"(STAGES - 2)', ':: "n"(STAGES - 1)'),
         "race|uninitialized|value",
         r"shared|Shared|O\[",
