@@ -166,12 +166,13 @@ def grade_job(plan: Plan, source: Source) -> dict[str, Any]:
 
 
 class _Process:
-    """A process that grades one submission after the other."""
+    """A process that grades one submission after the other, or fills in their times on a GPU."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, gpu: int | None = None) -> None:
         context = multiprocessing.get_context("spawn")
+        self.gpu = gpu
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(plan, theirs), daemon=True)
+        self.process = context.Process(target=_serve, args=(plan, theirs, gpu), daemon=True)
         self.process.start()
         theirs.close()
         self.source: Source | None = None
@@ -186,7 +187,7 @@ class _Process:
         self.pipe.close()
 
 
-def _serve(plan: Plan, pipe: Any) -> None:
+def _serve(plan: Plan, pipe: Any, gpu: int | None) -> None:
     """The other side of a _Process, which does not outlive the one that started it, not even by a kill."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -197,13 +198,24 @@ def _serve(plan: Plan, pipe: Any) -> None:
             source = pipe.recv()
         except EOFError:
             return
-        pipe.send(grade_job(plan, source))
+        pipe.send(grade_job(plan, source) if gpu is None else time_job(plan, source, gpu))
 
 
 def _local(plan: Plan, todo: list[Source], jobs: int | None) -> Iterator[dict[str, Any]]:
     count = min(jobs or os.cpu_count() or 1, len(todo))
+
+    def lost(source: Source) -> dict[str, Any]:
+        return put_aside(plan, source, f"It ended the grader's process {MOST_DEATHS} times")
+
+    yield from _pool(plan, todo, [None] * count, lost)
+
+
+def _pool(
+    plan: Plan, todo: list[Source], gpus: list[int | None], lost: Callable[[Source], dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Results as they come, from a process for each of `gpus`; `lost` says what of one that ended `MOST_DEATHS`."""
     waiting, deaths = list(reversed(todo)), dict.fromkeys((s.id for s in todo), 0)
-    processes = [_Process(plan) for _ in range(count)]
+    processes = [_Process(plan, gpu) for gpu in gpus]
     try:
         while waiting or any(p.source for p in processes):
             for p in processes:
@@ -219,12 +231,12 @@ def _local(plan: Plan, todo: list[Source], jobs: int | None) -> Iterator[dict[st
                 except (EOFError, OSError):
                     source = p.source
                     p.end()
-                    processes[processes.index(p)] = _Process(plan)
+                    processes[processes.index(p)] = _Process(plan, p.gpu)
                     deaths[source.id] += 1
                     if deaths[source.id] < MOST_DEATHS:
                         waiting.insert(0, source)  # last, so that the others come first
                     else:
-                        yield put_aside(plan, source, f"It ended the grader's process {MOST_DEATHS} times")
+                        yield lost(source)
     finally:
         for p in processes:
             p.end()
@@ -264,11 +276,29 @@ def _times(plan: Plan, sources: list[Source], tell: Progress) -> None:
 
     if not gpu.available():
         return
-    waiting = [s for s in sources if unfinished(results.read(results.path(plan.out, s.id)))]
+    waiting = [s for s in sources if unfinished(_result(plan, s))]
     tell.more(len(waiting))
-    with Grader(plan.root, plan.out, scheme=plan.scheme, seed=plan.seed, level=plan.level, gpu=0) as grader:
-        for source in waiting:
-            tell(grader.fill(source))
+    gpus = list(range(min(gpu.count(), len(waiting))))
+    for result in _pool(plan, waiting, gpus, lambda source: _result(plan, source)):
+        tell(result)
+
+
+def _result(plan: Plan, source: Source) -> dict[str, Any]:
+    return results.read(results.path(plan.out, source.id))
+
+
+_timers: dict[int, Grader] = {}
+
+
+def time_job(plan: Plan, source: Source, gpu: int) -> dict[str, Any]:
+    """Fill in the times of one submission, here, on one GPU; where that fails they go on waiting."""
+    if gpu not in _timers:  # kept, with the references that it has recorded
+        _timers[gpu] = Grader(plan.root, plan.out, scheme=plan.scheme, seed=plan.seed, level=plan.level, gpu=gpu)
+    try:
+        return _timers[gpu].fill(source)
+    except Exception as error:  # one submission stops no other
+        print(f"{source.id} was not timed: {type(error).__name__}: {error}", file=sys.stderr)
+        return _result(plan, source)
 
 
 class Progress:

@@ -40,6 +40,7 @@ HIDDEN_SHAPES = 3  # per kernel, beside the problem's own
 RECORD_S = 120.0  # wall clock of one kernel's host code, all shapes
 ENGINE_S = 300.0  # wall clock of one kernel on the emulator, all shapes
 TIME_S = 300.0  # wall clock of one kernel on a GPU, all samples
+TIMER_LIMITS = sandbox.Limits(memory=16 * sandbox.GIB, processes=256)  # what CUDA takes on the host
 LONGEST_EXPLANATION = 20_000
 LONGEST_SOURCE = 100_000  # characters of a kernel that its result keeps, for reports
 SEED_FILE = ".seed"
@@ -187,7 +188,11 @@ class Grader:
                 parts = {part["name"]: part for part in found["parts"]}
                 trial = self._trial(item, submission, parts["correct"]["details"])
                 if trial is not None:
-                    part = timed(runner, trial, self.references.trial(item, trial.language), self.seed, parts["time"])
+                    try:
+                        reference = self.references.recording(item, trial.language)
+                        part = timed(runner, trial, reference, self.seed, parts["time"])
+                    except LabkitError as error:  # no fault of the student's
+                        part = waits(parts["time"], error)
                     found["parts"][found["parts"].index(parts["time"])] = part
                     found.update(results.item(item.id, found["kind"], found["parts"], found["counters"]))
         result.update(results.totals(result["items"]))
@@ -503,7 +508,7 @@ class Runner:
     def __init__(self, level: str, gpu: int | None = None) -> None:
         self.worker = sandbox.Box("labkit.grading.worker", level)
         self.engine = sandbox.Box("labkit.grading.engine", level)
-        self.timer = sandbox.Box("labkit.grading.timer", level, gpu=gpu)
+        self.timer = sandbox.Box("labkit.grading.timer", level, limits=TIMER_LIMITS, gpu=gpu)
 
     def __enter__(self) -> Runner:
         return self
@@ -731,32 +736,54 @@ def _wrong(case: _Case, after: list[bytes], launches: int) -> str | None:
 # --- time ------------------------------------------------------------------------------------------------
 
 
-def timed(runner: Runner, trial: Trial, reference: Trial, seed: bytes, part: dict[str, Any]) -> dict[str, Any]:
-    """The part "time" of a kernel, measured on a GPU in turn with the reference; still pending where that fails."""
-    problem = _problem(trial)
-    step = problem.step(trial.rung)
-    shape = problem.dims_of(step.bench_shape or problem.bench_shape)
+def timed(runner: Runner, trial: Trial, reference: bytes, seed: bytes, part: dict[str, Any]) -> dict[str, Any]:
+    """The part "time" of a kernel, measured on a GPU in turn with the reference; still pending where that fails.
+
+    reference : the recording of the solution at `bench_shape`.
+    """
+    problem, shape = _problem(trial), bench_shape(trial)
     number = int.from_bytes(hmac.digest(seed, f"time {trial.problem}/{trial.rung}".encode(), "sha256")[:7], "big")
     job = {"problem": trial.problem, "rung": trial.rung, "shape": shape, "seed": number}
+
+    def lost(message: str, state: str = "fail") -> dict[str, Any]:
+        return results.part("time", part["possible"], state, plain(message), shape=shape)
+
     try:
-        (theirs,) = runner.record(reference, [shape])
-        runner.worker.kill()  # what has seen a solution must not meet a submission
         (yours,) = runner.record(trial, [shape])
-        for found in (theirs, yours):
-            if isinstance(found, tuple):
-                return results.part("time", part["possible"], "fail", found[0])
-        answer, _ = runner.timer.call({**job, "floor_ms": _floor(problem, shape)}, [yours, theirs], seconds=TIME_S)
+    except sandbox.Timeout:
+        return lost(f"At the shape that is timed its Python code did not end within {RECORD_S:.0f} s.", "timeout")
+    except sandbox.Died as death:
+        return lost(f"At the shape that is timed the process that runs its Python code ended: {death}.")
+    if isinstance(yours, tuple):
+        return lost(f"At the shape that is timed: {yours[0]}")
+    try:
+        job["floor_ms"] = _floor(problem, shape, runner.timer.gpu or 0)
+        answer, _ = runner.timer.call(job, [yours, reference], seconds=TIME_S)
         if "fault" in answer:
-            return results.part("time", part["possible"], "fail", plain(str(answer["fault"])))
+            if answer["whose"] == "yours":
+                return lost(str(answer["fault"]))
+            raise sandbox.Died(str(answer["fault"]).rstrip("."))
         samples = [[float(ms) for ms in answer[name]] for name in ("yours_ms", "reference_ms")]
         if not all(len(s) and all(math.isfinite(ms) and ms > 0 for ms in s) for s in samples):
             raise sandbox.Died("it answered nonsense")
     except sandbox.Timeout:
-        return results.part("time", part["possible"], "timeout", f"It did not end within {TIME_S:.0f} s on the GPU.")
-    except (sandbox.Died, KeyError, TypeError, ValueError) as error:
-        return {**part, "message": plain(f"It could not be timed ({error}); this still waits for a GPU.")}
+        return lost(f"It did not end within {TIME_S:.0f} s on the GPU.", "timeout")
+    except (sandbox.Died, LabkitError, KeyError, TypeError, ValueError) as error:
+        return waits(part, error)
     device = plain(str(answer.get("device", "")), 100)
     return banded(part["possible"], *samples, shape=shape, device=device)
+
+
+def waits(part: dict[str, Any], why: Exception) -> dict[str, Any]:
+    """The part "time", still pending, with why it could not be judged."""
+    said = str(why).rstrip(".") or type(why).__name__
+    return {**part, "message": plain(f"It could not be timed ({said}); this still waits for a GPU.")}
+
+
+def bench_shape(trial: Trial) -> dict[str, Any]:
+    """The shape at which a rung is timed: one that fills a large GPU."""
+    problem = _problem(trial)
+    return problem.dims_of(problem.step(trial.rung).bench_shape or problem.bench_shape)
 
 
 def banded(possible: float, yours: list[float], reference: list[float], **details: Any) -> dict[str, Any]:
@@ -770,14 +797,14 @@ def banded(possible: float, yours: list[float], reference: list[float], **detail
     return results.part("time", possible, state, message, points=share * possible, **numbers, **details)
 
 
-def _floor(problem: Problem, shape: dict[str, Any]) -> float:
-    """The least time at `shape` by this GPU's measured ceilings, in ms; 0 where they were not measured."""
+def _floor(problem: Problem, shape: dict[str, Any], number: int) -> float:
+    """The least time at `shape` by the measured ceilings of the GPU of this number, in ms; 0 where there are none."""
     import torch
 
     from labkit import recorded
     from labkit.models.bound import least
 
-    machine = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    machine = torch.cuda.get_device_name(number) if torch.cuda.is_available() else ""
     ceilings = recorded.ceilings(machine) if machine else {}
     if not ceilings:
         return 0.0
@@ -794,6 +821,7 @@ class References:
     def __init__(self, grader: Grader) -> None:
         self.grader = grader
         self._known: dict[tuple, tuple[dict[str, float], dict[str, float]]] = {}
+        self._recorded: dict[Trial, bytes] = {}
         self._runner: Runner | None = None
 
     def close(self) -> None:
@@ -824,9 +852,19 @@ class References:
             self._known[key] = here, there
         return self._known[key]
 
-    def trial(self, item: Item, language: str) -> Trial:
-        """The solution of an item's rung."""
-        return Trial(item.problem, item.rung, language, self._rung(item.problem, item.rung, language).source)
+    def recording(self, item: Item, language: str) -> bytes:
+        """What the solution of an item's rung launches at the shape that is timed; LabkitError where that fails."""
+        trial = Trial(item.problem, item.rung, language, self._rung(item.problem, item.rung, language).source)
+        if trial not in self._recorded:
+            self._runner = self._runner or Runner(self.grader.level)
+            try:
+                (found,) = self._runner.record(trial, [bench_shape(trial)])
+            except (sandbox.Timeout, sandbox.Died) as error:
+                found = (str(error) or "it took too long", None)
+            if isinstance(found, tuple):
+                raise LabkitError(f"The solution of {item.problem}/{item.rung} could not be recorded: {found[0]}")
+            self._recorded[trial] = found
+        return self._recorded[trial]
 
     def _rungs(self, item: Item, language: str) -> Iterator[Any]:
         problem = problems.get(item.problem)

@@ -87,6 +87,20 @@ def _environment() -> dict[str, str]:
     }
 
 
+def _driver_folders() -> list[str]:
+    """Where the environment says that libraries lie, as containers do of the driver's."""
+    return [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path.startswith("/")]
+
+
+def _gpu_environment(number: int) -> dict[str, str]:
+    """What a box needs that runs on the GPU of this number, counted among those that this process may see."""
+    seen = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    found = {"CUDA_VISIBLE_DEVICES": seen[number] if number < len(seen) else str(number)}
+    if _driver_folders():
+        found["LD_LIBRARY_PATH"] = ":".join(_driver_folders())
+    return found
+
+
 def _other_user(level: str) -> pwd.struct_passwd | None:
     """Who runs a box that is hardly fenced in, where root is told to, so that files can be kept from it."""
     name = os.environ.get("LABKIT_GRADING_USER")
@@ -120,9 +134,9 @@ def _inside(level: str, gpu: bool) -> list[str]:
     words += [word for path in seen for word in ("--ro-bind-try", path, path)]
     words += ["--ro-bind", labkit, labkit, "--proc", "/proc", "--dev", "/dev"]
     if gpu:
-        devices = [str(path) for path in sorted(Path("/dev").glob("nvidia*"))]
-        words += [word for path in devices for word in ("--dev-bind", path, path)]
-        words += ["--ro-bind", "/sys", "/sys"]
+        devices = [str(path) for path in (*sorted(Path("/dev").glob("nvidia*")), Path("/dev/dxg"))]  # dxg: WSL
+        words += [word for path in devices for word in ("--dev-bind-try", path, path)]
+        words += [word for path in ["/sys", *_driver_folders()] for word in ("--ro-bind-try", path, path)]
     words += ["--size", str(64 << 20), "--tmpfs", "/dev/shm"]
     return [*words, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]
 
@@ -166,7 +180,7 @@ class Box:
         if self.gpu is None:
             environment["LABKIT_DEVICE"] = "emulator"
         else:
-            environment["CUDA_VISIBLE_DEVICES"] = str(self.gpu)
+            environment.update(_gpu_environment(self.gpu))
         if self.level != "bubblewrap":
             self._own = tempfile.mkdtemp(prefix="labkit-box-")
             environment.update(HOME=self._own, TMPDIR=self._own, LABKIT_CACHE=f"{self._own}/cache")

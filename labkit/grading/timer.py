@@ -80,9 +80,12 @@ def _code(ptx: str, capability: int) -> bytes:
 
 
 class _Replay:
-    """A recording on the device: its launches, and its buffers, of which the first are the problem's tensors."""
+    """A recording on the device: its launches, and its buffers.
 
-    def __init__(self, device: Any, recording: Any, tensors: list[Any]) -> None:
+    The first buffers are the problem's tensors, `outputs` of them outputs, at the places that `tensors` gives.
+    """
+
+    def __init__(self, device: Any, recording: Any, tensors: list[Any], outputs: int) -> None:
         self.device = device
         self.launches = [
             (launch, _code(launch.ptx, device.capability), cluster)
@@ -90,7 +93,8 @@ class _Replay:
         ]
         self.buffers = recording.buffers
         self.views = [*tensors, *(_room(device, b.nbytes, b.misalign) for b in recording.buffers[len(tensors) :])]
-        self.filled = [None if b.fresh or not b.data.any() else _bytes_on(device, b.data) for b in recording.buffers]
+        own = [not b.fresh and not outputs <= i < len(tensors) and b.data.any() for i, b in enumerate(self.buffers)]
+        self.filled = [_bytes_on(device, b.data) if o else None for b, o in zip(self.buffers, own, strict=True)]
 
     def reset(self, inputs: dict[int, Any]) -> None:
         """Fresh contents: the inputs, and all other buffers as they were when they were recorded, or poisoned."""
@@ -188,7 +192,7 @@ class Timer:
             raise _Fault(whose, str(error)) from error
         if not recording.launches:
             raise _Fault(whose, "launch started no kernel, so there is nothing to time.")
-        return _Replay(self.device, recording, views)
+        return _Replay(self.device, recording, views, len(self.problem.outputs))
 
     def drawn(self, round_: int) -> dict[str, Any]:
         seed = (self.job["seed"] + round_) % 2**62
@@ -229,7 +233,7 @@ class Timer:
     def times(self) -> dict[str, Any]:
         from labkit.timing import MOST_SPIN_CYCLES, tf32_off
 
-        taken: dict[str, list[tuple[float, float]]] = {"yours": [], "reference": []}
+        taken: dict[str, list[list[float]]] = {"yours": [], "reference": []}
         with tf32_off():
             bounds = self.bounds()
             for round_ in range(WARM_UPS):
@@ -238,27 +242,23 @@ class Timer:
             round_, deadline = WARM_UPS, time.perf_counter() + MOST_SECONDS
             while len(taken["yours"]) < MOST_SAMPLES:
                 round_ += 1
-                mine, ahead = self.sample("yours", round_)
+                *mine, ahead = self.once("yours", round_)
                 got = {name: tensor.clone() for name, tensor in self.outputs().items()}
-                theirs, also = self.sample("reference", round_)
+                *theirs, also_ahead = self.once("reference", round_)
                 self.compare(got, self.outputs(), bounds)
-                if not (ahead and also):  # the host's own time was in it: all samples again, behind a longer spin
+                if ahead and also_ahead:
+                    taken["yours"].append(mine)
+                    taken["reference"].append(theirs)
+                else:  # the host's own time was in it
                     self.spin *= 2
-                    taken = {"yours": [], "reference": []}
                     if self.spin > MOST_SPIN_CYCLES:
-                        raise _Fault("yours", "It launches so much that the host cannot keep ahead of the GPU.")
-                    continue
-                taken["yours"].append(mine)
-                taken["reference"].append(theirs)
+                        whose = "yours" if also_ahead else "machine"
+                        raise _Fault(whose, "It launches so much that the host cannot keep ahead of the GPU.")
                 if len(taken["yours"]) >= LEAST_SAMPLES and time.perf_counter() > deadline:
                     break
         self.believable(taken)
         yours, reference = ([gpu for gpu, _ in taken[name]] for name in ("yours", "reference"))
         return {"yours_ms": yours, "reference_ms": reference, "device": self.device.name}
-
-    def sample(self, whose: str, round_: int) -> tuple[tuple[float, float], bool]:
-        gpu, host, ahead = self.once(whose, round_)
-        return (gpu, host), ahead
 
     def bounds(self) -> dict[str, float]:
         """How far an output may be from the reference's, which is found to be right here first, against float64."""
@@ -269,7 +269,7 @@ class Timer:
         for name, tensor in self.outputs().items():
             if not bool(_close(tensor, wanted[name], allowed[name]).all()):
                 raise _Fault("reference", f"The reference's {name} is not right on this GPU.")
-        return {name: 2 * float(limit.max()) for name, limit in allowed.items()}
+        return {name: 2 * float(limit.nan_to_num(0.0).max()) for name, limit in allowed.items()}
 
     @staticmethod
     def compare(got: dict[str, Any], wanted: dict[str, Any], bounds: dict[str, float]) -> None:
@@ -284,16 +284,17 @@ class Timer:
             if count:
                 raise _Fault("yours", f"A timed run was wrong: {count} of {want.numel()} elements of {name}.")
 
-    def believable(self, taken: dict[str, list[tuple[float, float]]]) -> None:
+    def believable(self, taken: dict[str, list[list[float]]]) -> None:
         """_Fault where the time is less than can be, or is not what the host has seen go by."""
         if statistics.median(gpu for gpu, _ in taken["yours"]) < FLOOR * self.job["floor_ms"]:
             raise _Fault(
                 "yours", "It took less time than this GPU needs to move the data, so not all of it was computed."
             )
-        # Both see the same spin and the same wait; a time that was made to look shorter leaves more of the host's.
-        unseen = {name: statistics.median(host - gpu for gpu, host in pairs) for name, pairs in taken.items()}
-        host = statistics.median(host for _, host in taken["yours"])
-        if unseen["yours"] - unseen["reference"] > DISAGREE_MS + DISAGREE * host:
+        # Within a round both see the same spin and the same wait; a time that was made to look shorter leaves more of
+        # the host's unexplained.
+        mine, theirs = ([host - gpu for gpu, host in taken[name]] for name in ("yours", "reference"))
+        more = statistics.median(m - t for m, t in zip(mine, theirs, strict=True))
+        if more > DISAGREE_MS + DISAGREE * statistics.median(host for _, host in taken["yours"]):
             raise _Fault("machine", "The GPU's clock and the host's do not agree on it, so the time was not taken.")
 
 

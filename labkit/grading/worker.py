@@ -6,6 +6,7 @@ one recording per shape, or what went wrong as a sentence for the student.
 
 from __future__ import annotations
 
+import math
 import tempfile
 import zlib
 from pathlib import Path
@@ -55,7 +56,7 @@ def handle(header: dict[str, Any], blobs: list[bytes]) -> bytes:
     p = rung.problem
     for shape in header["shapes"]:
         tensors = {
-            name: torch.zeros(spec.shape(shape), dtype=getattr(torch, spec.dtype))
+            name: _zeros(spec.shape(shape), getattr(torch, spec.dtype))
             for name, spec in {**p.outputs, **p.inputs}.items()
         }
         outputs = {name: tensors[name] for name in p.outputs}
@@ -69,6 +70,17 @@ def handle(header: dict[str, Any], blobs: list[bytes]) -> bytes:
         results.append({"recording": len(recordings)})
         recordings.append(pack_recording(made, len(tensors), len(outputs)))
     return wire.pack({"results": results}, recordings)
+
+
+def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A tensor of zeros that takes memory where it is written only; it starts at a multiple of 256 bytes."""
+    import numpy as np
+    import torch
+
+    nbytes = math.prod(shape) * dtype.itemsize
+    raw = np.zeros(nbytes + 256, np.uint8)
+    start = -raw.ctypes.data % 256
+    return torch.from_numpy(raw[start : start + nbytes]).view(dtype).reshape(shape)
 
 
 def _warm() -> None:

@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 @functools.cache
 def available() -> bool:
     """Whether this process has a GPU to run on: a driver with a device, and not LABKIT_DEVICE=emulator."""
+    return count() > 0
+
+
+@functools.cache
+def count() -> int:
+    """How many GPUs this process may use; 0 without a driver, or with LABKIT_DEVICE=emulator."""
     if os.environ.get("LABKIT_DEVICE") == "emulator":
-        return False
+        return 0
     try:
         libcuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return False
-    count = ctypes.c_int()
-    return libcuda.cuInit(0) == 0 and libcuda.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+        return 0
+    found = ctypes.c_int()
+    return found.value if libcuda.cuInit(0) == 0 and libcuda.cuDeviceGetCount(ctypes.byref(found)) == 0 else 0
 
 
 def call(function: str, *args: Any) -> Any:

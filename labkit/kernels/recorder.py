@@ -454,7 +454,17 @@ def refuse_look(start: int, end: int) -> None:
 
 
 def _bytes(start: int, end: int, on_gpu: bool) -> np.ndarray:
-    return _gpu_bytes(start, end) if on_gpu else memory_at(start, end - start, None).copy()
+    if on_gpu:
+        return _gpu_bytes(start, end)
+    held = memory_at(start, end - start, None)
+    # Of zeros no copy is taken: pages that nobody has written take no memory, here as there.
+    return held.copy() if _any(held) else np.zeros(len(held), np.uint8)
+
+
+def _any(data: np.ndarray) -> bool:
+    """Whether one of these bytes is not zero."""
+    whole = len(data) // 8 * 8
+    return bool(data[:whole].view(np.uint64).any() or data[whole:].any())
 
 
 def _gpu_bytes(start: int, end: int) -> np.ndarray:
