@@ -18,6 +18,7 @@ from labkit.kernels import numba_host
 _HOMES = {
     "Profile": "labkit.profiling",
     "answer": "labkit.answers",
+    "attention": "labkit.autograd",
     "cuda_kernel": "labkit.kernels",
     "detective": "labkit.profiling.detective",
     "emulate": "labkit.profiling.emulated",
