@@ -195,29 +195,30 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
                     }
                 }
         }
-        unsigned p[MM][BN / 16][4];  // the weights as left factors of V
+        // The weights of 16 keys at a time, as left factors of V: exponentials of the next go on beside the product.
         #pragma unroll
-        for (int i = 0; i < MM; ++i)
+        for (int k = 0; k < BN; k += 16) {
+            unsigned p[MM][4];
             #pragma unroll
-            for (int j = 0; j < BN / 8; ++j)
+            for (int i = 0; i < MM; ++i)
                 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
+                for (int e = 0; e < 4; ++e) {
+                    int half = e % 2, j = k / 8 + e / 2;
                     float x = exp2_fast(s[i][j][2 * half] * scale2 - m[i][half] * scale2);
                     float y = exp2_fast(s[i][j][2 * half + 1] * scale2 - m[i][half] * scale2);
                     l[i][half] += x + y;  // of this lane's keys; the 4 lanes of a row add up at the end
-                    p[i][j / 2][j % 2 * 2 + half] = pack(x, y);
+                    p[i][e] = pack(x, y);
                 }
-        #pragma unroll
-        for (int k = 0; k < BN; k += 16)
             #pragma unroll
             for (int j = 0; j < D / 16; ++j) {
                 unsigned b[4];
                 ldmatrix_transposed(b, across(stage + lane_v, 16 * j) + k * D * 2);
                 for (int i = 0; i < MM; ++i) {
-                    mma(o[i][2 * j], p[i][k / 16], b[0], b[1]);
-                    mma(o[i][2 * j + 1], p[i][k / 16], b[2], b[3]);
+                    mma(o[i][2 * j], p[i], b[0], b[1]);
+                    mma(o[i][2 * j + 1], p[i], b[2], b[3]);
                 }
             }
+        }
     }
     // END SOLUTION
     #pragma unroll

@@ -237,42 +237,40 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
                     s[j][e] = 8 * j < before ? -INF : s[j][e];
             }
         }
-        unsigned p[BM / 16][4], ds[BM / 16][4];  // as left factors of dO and Q
+        // P and dS of 16 queries at a time, as left factors of dO and Q; exponentials of the next overlap the products.
         #pragma unroll
-        for (int j = 0; j < BM / 8; ++j) {
-            float4 rows;  // L and the sum of dO O, of two queries
-            asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                         : "=f"(rows.x), "=f"(rows.y), "=f"(rows.z), "=f"(rows.w)
-                         : "r"(tR + now * BM * 8 + j * 64 + lane % 4 * 16) : "memory");
+        for (int i = 0; i < BM; i += 16) {
+            unsigned p[4], ds[4], b[4];
             #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float x = exp2_fast(s[j][2 * half] * scale2 - rows.x);
-                float y = exp2_fast(s[j][2 * half + 1] * scale2 - rows.z);
-                p[j / 2][j % 2 * 2 + half] = pack(x, y);
-                unsigned both = pack(x * (dp[j][2 * half] - rows.y), y * (dp[j][2 * half + 1] - rows.w));
-                ds[j / 2][j % 2 * 2 + half] = both;
-                asm volatile("st.shared.u32 [%0], %1;"
-                             :: "r"((put ^ 16 * j) + 8 * half * BM * 2), "r"(both) : "memory");
+            for (int j = i / 8; j < i / 8 + 2; ++j) {
+                float4 rows;  // L and the sum of dO O, of two queries
+                asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                             : "=f"(rows.x), "=f"(rows.y), "=f"(rows.z), "=f"(rows.w)
+                             : "r"(tR + now * BM * 8 + j * 64 + lane % 4 * 16) : "memory");
+                #pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float x = exp2_fast(s[j][2 * half] * scale2 - rows.x);
+                    float y = exp2_fast(s[j][2 * half + 1] * scale2 - rows.z);
+                    p[j % 2 * 2 + half] = pack(x, y);
+                    unsigned both = pack(x * (dp[j][2 * half] - rows.y), y * (dp[j][2 * half + 1] - rows.w));
+                    ds[j % 2 * 2 + half] = both;
+                    asm volatile("st.shared.u32 [%0], %1;"
+                                 :: "r"((put ^ 16 * j) + 8 * half * BM * 2), "r"(both) : "memory");
+                }
+            }
+            #pragma unroll
+            for (int j = 0; j < D / 16; ++j) {
+                ldmatrix_transposed(b, across(stage + lane_down, 16 * j) + STAGE / 2 + i * D * 2);
+                mma(v[2 * j], p, b[0], b[1]);
+                mma(v[2 * j + 1], p, b[2], b[3]);
+            }
+            #pragma unroll
+            for (int j = 0; j < D / 16; ++j) {
+                ldmatrix_transposed(b, across(stage + lane_down, 16 * j) + i * D * 2);
+                mma(k[2 * j], ds, b[0], b[1]);
+                mma(k[2 * j + 1], ds, b[2], b[3]);
             }
         }
-        #pragma unroll
-        for (int i = 0; i < BM; i += 16)
-            #pragma unroll
-            for (int j = 0; j < D / 16; ++j) {
-                unsigned b[4];
-                ldmatrix_transposed(b, across(stage + lane_down, 16 * j) + STAGE / 2 + i * D * 2);
-                mma(v[2 * j], p[i / 16], b[0], b[1]);
-                mma(v[2 * j + 1], p[i / 16], b[2], b[3]);
-            }
-        #pragma unroll
-        for (int i = 0; i < BM; i += 16)
-            #pragma unroll
-            for (int j = 0; j < D / 16; ++j) {
-                unsigned b[4];
-                ldmatrix_transposed(b, across(stage + lane_down, 16 * j) + i * D * 2);
-                mma(k[2 * j], ds[i / 16], b[0], b[1]);
-                mma(k[2 * j + 1], ds[i / 16], b[2], b[3]);
-            }
         __syncthreads();  // dS of all warps is there
         float q[W::MM][W::MN][4] = {};
         #pragma unroll
