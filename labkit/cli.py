@@ -138,6 +138,11 @@ def _parser() -> argparse.ArgumentParser:
 
     cliff.add_arguments(command("cliff", cliff.run, "Show where matmul throughput falls off, and why."))
 
+    from labkit import reproduce
+
+    text = "Set published tables beside what our kernels took on a GPU."
+    reproduce.add_arguments(command("reproduce", reproduce.run, text))
+
     from labkit.models import latency
 
     latency.add_arguments(command("latency", latency.run, "Measure what a load takes, and what it takes to hide it."))

@@ -195,27 +195,31 @@ def time_kernel(problem: Problem, kernel: Kernel, label: str, shape: dict[str, i
     )
 
 
-def _sample(run, theirs, renew, outputs, verify, cold):
-    """Interleaved samples of the kernel and of the baseline, in ms."""
-    import torch
+class Stopwatch:
+    """Times single calls on the GPU, with an L2 that holds none of their inputs (cold), or with them just read."""
 
-    flush = torch.empty(2 * torch.cuda.get_device_properties().L2_cache_size, dtype=torch.uint8, device="cuda")
-    clean = torch.zeros(flush.numel() // 4, device="cuda")
+    def __init__(self, cold: bool = True):
+        import torch
 
-    spin = SPIN_CYCLES
+        self.cold, self.spin = cold, SPIN_CYCLES
+        size = 2 * torch.cuda.get_device_properties().L2_cache_size
+        self.flush = torch.empty(size, dtype=torch.uint8, device="cuda")
+        self.clean = torch.zeros(size // 4, device="cuda")
 
-    def once(function: Callable[[], Any]) -> tuple[float, Any]:
-        nonlocal spin
-        while spin <= MOST_SPIN_CYCLES:
-            if cold:
-                flush.random_(0, 255)
+    def once(self, function: Callable[[], Any]) -> tuple[float, Any]:
+        """Milliseconds of one call, and what it returned; LabkitError where the call waits for the GPU."""
+        import torch
+
+        while self.spin <= MOST_SPIN_CYCLES:
+            if self.cold:
+                self.flush.random_(0, 255)
                 # Read as much again: written lines left in the L2 would go to memory on the kernel's time (9% of a
                 # 0.1 ms matvec on an H200).
-                clean.sum()
+                self.clean.sum()
             else:
                 function()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(spin)
+            torch.cuda._sleep(self.spin)
             start.record()
             result = function()
             end.record()
@@ -223,11 +227,17 @@ def _sample(run, theirs, renew, outputs, verify, cold):
             end.synchronize()
             if not late:
                 return start.elapsed_time(end), result
-            spin *= 2
+            self.spin *= 2
         raise LabkitError(
             "The host waits for the GPU within what is timed, so its own time would be counted; launch without waiting."
         )
 
+
+def _sample(run, theirs, renew, outputs, verify, cold):
+    """Interleaved samples of the kernel and of the baseline, in ms."""
+    import torch
+
+    once = Stopwatch(cold).once
     for _ in range(3):  # compile, load modules, raise the clocks
         run()
         if theirs:

@@ -52,7 +52,9 @@ def write(kind: str, name: str, data: dict[str, Any], folder: Path | None = None
     machine = about["machine"].lower().replace(" ", "-")
     path = (folder or FOLDER) / kind / f"{name}--{machine}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text({**about, **data}))
+    beside = path.with_suffix(".part")  # a run that is killed leaves the last whole file
+    beside.write_text(text({**about, **data}))
+    beside.replace(path)
     return path
 
 
