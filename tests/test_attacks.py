@@ -26,7 +26,7 @@ from attacks import Attack
 from labkit.grading import grade as grading
 from labkit.grading import sandbox
 from labkit.grading import scheme as schemes
-from labkit.kernels import gpu
+from labkit.grading.submissions import Source
 from labkit.problems import get as problem_of
 
 pytestmark = pytest.mark.slow  # several minutes
@@ -108,8 +108,10 @@ def world(tmp_path):
 class Naive:
     """`attacks/naive.py` in a process of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_gpu: bool = False) -> None:
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "LABKIT_ROOT": str(ROOT), "LAB_SECRET": SECRET}
+        if not on_gpu:
+            environment |= {"LABKIT_DEVICE": "emulator", "CUDA_VISIBLE_DEVICES": ""}
         self.process = subprocess.Popen(
             [sys.executable, str(attacks.HERE / "naive.py")],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT,
@@ -131,7 +133,7 @@ class Naive:
         """What it makes of the solution."""
         problem, rung = target.split("/")
         file = next(ROOT.glob(f"solutions/*/kernels/{problem}/{rung}.py"))
-        plain = tuple(h for h in habits if h in ("events", "mean", "few samples"))
+        plain = tuple(h for h in habits if h in ("events", "flushed", "mean", "few samples"))
         shapes = tuple(dict(s) for s in shape)
         attack = Attack(file, "", target, "", plain, "marks", False, "pass", "", shapes, "correct")
         return self.grade(attack, file.read_text(), patience=20)
@@ -145,10 +147,27 @@ def naive():
     server.process.wait(20)
 
 
-@pytest.mark.parametrize("attack", _ids(KERNELS))
+@pytest.fixture(scope="module")
+def naive_on_gpu():
+    server = Naive(on_gpu=True)
+    yield server
+    server.process.stdin.close()
+    server.process.wait(20)
+
+
+@pytest.mark.parametrize("attack", _ids([attack for attack in KERNELS if not attack.gpu]))
 def test_naive_grader_is_taken_in(attack, naive, world):
-    if attack.gpu and not gpu.available():
-        pytest.skip("what it gains shows on a GPU only")
+    taken_in(attack, naive, world)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("attack", _ids([attack for attack in KERNELS if attack.gpu]))
+def test_naive_grader_is_taken_in_on_a_gpu(attack, naive_on_gpu, world):
+    """What these gain shows on a GPU only."""
+    taken_in(attack, naive_on_gpu, world)
+
+
+def taken_in(attack: Attack, naive: Naive, world: World) -> None:
     honest = naive.honest(attack.target, attack.habits, tuple(tuple(s.items()) for s in attack.shape))
     assert honest["passed"], honest
     stops = attack.gains == "stops"
@@ -157,10 +176,10 @@ def test_naive_grader_is_taken_in(attack, naive, world):
         assert found["passed"], found
     elif attack.gains == "time":
         for _ in range(3):  # another process may have had the processor
-            if found["ms"] < honest["ms"] / 5:
+            if found["ms"] < honest["ms"] / attack.by:
                 break
             found = naive.grade(attack, attack.text(world.places, ours=False), world, patience=15)
-        assert found["passed"] and found["ms"] < honest["ms"] / 5, (found, honest["ms"])
+        assert found["passed"] and found["ms"] < honest["ms"] / attack.by, (found, honest["ms"])
     elif attack.gains == "secret":
         assert SECRET in found["message"] + found["log"], found
     elif attack.gains == "other":
@@ -378,6 +397,24 @@ def test_attacks_change_nobody_elses_result(folder, graded):
     (found,) = graded(folder)["honest"]["items"]
     correct, time = found["parts"]
     assert correct["points"] == correct["possible"] and time["state"] == "pending"
+
+
+FASTEST = 1.25  # times the reference's speed: no attack on the clock, which computes what the reference does, has more
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("attack", _ids([attack for attack in KERNELS if attack.part == "time"]))
+def test_attack_on_the_clock_gains_no_time_on_a_gpu(attack, tmp_path, world):
+    """Where a kernel that is right waits for a GPU: what it launches is timed, and no word of its host is heard."""
+    source = Source("time", notebook(tmp_path / "time.ipynb", [attack], world.places))
+    scheme = schemes.Scheme((item(attack),))
+    with grading.Grader(ROOT, tmp_path / "out", scheme=scheme, gpu=0) as grader:
+        (waiting,) = grader.grade(source)["items"]
+        assert waiting["parts"][-1]["state"] == "pending"
+        (found,) = grader.fill(source)["items"]
+    part = found["parts"][-1]
+    assert part["state"] != "pending", part
+    assert part["state"] == "fail" and "ratio" not in part["details"] or part["details"]["ratio"] < FASTEST, part
 
 
 HONEST = attacks.every("honest")

@@ -403,10 +403,11 @@ class Grading:
             "text": source[:LONGEST_SOURCE],
         }  # fmt: skip
         trial = Trial(item.problem, item.rung, spec.language, source)
-        verdict = judge(self.runner, trial, self.seed)
+        shares = item.shares
+        needed = gates.needed(item.gates) if "structure" in shares and self.references is not None else ()
+        verdict, counted = judge(self.runner, trial, self.seed, needed)
         if verdict.died:
             self.review.append({"what": verdict.died, "where": item.id, "line": None})
-        shares = item.shares
         correct = results.part(
             "correct", shares["correct"], verdict.state, verdict.message, **about, runs=list(verdict.runs),
             line=verdict.line,
@@ -418,7 +419,7 @@ class Grading:
             parts += [results.part(name, shares[name], state, later) for name in shares if name != "correct"]
             return results.item(item.id, "kernel", parts)
         if "structure" in shares:
-            part, counters = self._structure(item, trial, shares["structure"])
+            part, counters = self._structure(item, trial, shares["structure"], counted)
             if part["details"].get("wrong"):  # right on small shapes, wrong on the one that is counted
                 parts = [results.part("correct", shares["correct"], "fail", part["message"], **about)]
             parts.append(part)
@@ -428,11 +429,12 @@ class Grading:
             parts.append(results.part("time", shares["time"], state, said))
         return results.item(item.id, "kernel", parts, counters)
 
-    def _structure(self, item: Item, trial: Trial, points: float) -> tuple[dict, dict]:
-        if self.references is None:
+    def _structure(
+        self, item: Item, trial: Trial, points: float, counted: Verdict | None
+    ) -> tuple[dict, dict]:
+        if self.references is None or counted is None:
             return results.part("structure", points, "pending", "This is judged by your instructor's grader."), {}
         optimised, unoptimised = self.references.of(item, trial.language)
-        counted = count(self.runner, trial, gates.needed(item.gates), self.seed)
         if counted.state != "pass":
             wrong = counted.state == "fail" and counted.value
             part = results.part("structure", points, counted.state, counted.message, wrong=wrong)
@@ -542,7 +544,7 @@ class Runner:
 
 @dataclass(frozen=True)
 class _Case:
-    """A run: its shape, real inputs and outputs' sizes."""
+    """A run: its shape, real inputs and outputs' sizes, and what is right. Shared by all submissions of a process."""
 
     problem: Problem
     shape: dict[str, Any]
@@ -552,6 +554,13 @@ class _Case:
     def label(self) -> str:
         return " ".join(f"{d}={v}" for d, v in self.shape.items())
 
+    @functools.cached_property
+    def wanted(self) -> Any:
+        from labkit.check import tolerance
+
+        return tolerance(self.problem, self.inputs, self.problem.options_of(self.shape))
+
+    @functools.cached_property
     def tensors(self) -> list[dict[str, Any]]:
         import torch
 
@@ -564,8 +573,9 @@ class _Case:
             for name, spec in {**self.problem.outputs, **self.problem.inputs}.items()
         ]  # fmt: skip
 
-    def blobs(self) -> list[bytes]:
-        return [_raw(tensor) for tensor in self.inputs.values()]
+    @functools.cached_property
+    def blobs(self) -> dict[str, bytes]:
+        return {name: _raw(tensor) for name, tensor in self.inputs.items()}
 
 
 def _raw(tensor: torch.Tensor) -> bytes:
@@ -575,8 +585,15 @@ def _raw(tensor: torch.Tensor) -> bytes:
     return flat.view(torch.uint8).numpy().tobytes()
 
 
-def _case(problem: Problem, shape: dict[str, Any], seed: bytes, name: str) -> _Case:
-    number = int.from_bytes(hmac.digest(seed, f"{name} {sorted(shape.items())}".encode(), "sha256")[:7], "big")
+def _case(trial: Trial, shape: dict[str, Any], seed: bytes, what: str) -> _Case:
+    return _kept_case(trial.problem, trial.rung, tuple(shape.items()), seed, what)
+
+
+@functools.lru_cache(maxsize=256)
+def _kept_case(name: str, rung: str, sizes: tuple, seed: bytes, what: str) -> _Case:
+    problem, shape = _problem_of(name, rung), dict(sizes)
+    text = f"{what} {name}/{rung} {sorted(shape.items())}"
+    number = int.from_bytes(hmac.digest(seed, text.encode(), "sha256")[:7], "big")
     return _Case(problem, shape, problem.make_inputs(shape, number))
 
 
@@ -618,96 +635,135 @@ def _legal(problem: Problem, shape: dict[str, Any]) -> bool:
     return True
 
 
-def judge(runner: Runner, trial: Trial, seed: bytes | None) -> Verdict:
-    """Is it right, on the problem's shapes and, with a seed, on hidden ones?"""
-    problem = _problem(trial)
-    known = [problem.dims_of(shape) for shape in problem.shapes]
-    hidden = hidden_shapes(problem, seed, trial.rung) if seed is not None else []
-    name = f"check {trial.problem}/{trial.rung}"
-    cases = [_case(problem, shape, seed or b"visible", name) for shape in known + hidden]
-    verdict = _try(runner, trial, cases, ())
+@functools.lru_cache(maxsize=256)
+def _shapes_of(name: str, rung: str, seed: bytes | None) -> tuple[list[dict[str, Any]], int]:
+    """The shapes that a rung is judged at, and how many of them are hidden: with a seed, some."""
+    problem = _problem_of(name, rung)
+    hidden = hidden_shapes(problem, seed, rung) if seed is not None else []
+    return [problem.dims_of(shape) for shape in problem.shapes] + hidden, len(hidden)
+
+
+def judge(
+    runner: Runner, trial: Trial, seed: bytes | None, metrics: tuple[str, ...] = ()
+) -> tuple[Verdict, Verdict | None]:
+    """Is it right, on the problem's shapes and, with a seed, on hidden ones? And, if so, its counters.
+
+    The counters are of a run at the problem's profile shape, whose result has to be right as well.
+    """
+    shapes, hidden = _shapes_of(trial.problem, trial.rung, seed)
+    cases = [_case(trial, shape, seed or b"visible", "check") for shape in shapes]
+    counted = None
+    if metrics:  # in one go with the rest, as long as all goes well
+        last = _profile_case(trial, seed)
+        verdict, at = _try(runner, trial, [*cases, last], metrics)
+        if at is not None and at >= len(cases):
+            verdict.shape = last.shape
+            counted, verdict = verdict, Verdict("pass", "", verdict.runs)
+        elif at is None:
+            verdict, _ = _try(runner, trial, cases, ())
+            counted = count(runner, trial, metrics, seed) if verdict.state == "pass" else None
+    else:
+        verdict, _ = _try(runner, trial, cases, ())
+    verdict.runs = verdict.runs[: len(cases)]
     if verdict.state == "pass":
-        more = f", {len(hidden)} of them not known before" if hidden else ""
+        more = f", {hidden} of them not known before" if hidden else ""
         verdict.message = f"Right on {len(cases)} shapes{more}."
-    return verdict
+    return verdict, counted
 
 
 def count(runner: Runner, trial: Trial, metrics: tuple[str, ...], seed: bytes) -> Verdict:
     """The counters of a run at the problem's profile shape, whose result has to be right as well."""
-    problem = _problem(trial)
-    shape = problem.dims_of(problem.profile_shape)
-    case = _case(problem, shape, seed, f"count {trial.problem}/{trial.rung}")
-    verdict = _try(runner, trial, [case], metrics)
-    verdict.shape = shape
+    case = _profile_case(trial, seed)
+    verdict, _ = _try(runner, trial, [case], metrics)
+    verdict.shape = case.shape
     return verdict
 
 
+def _profile_case(trial: Trial, seed: bytes) -> _Case:
+    problem = _problem(trial)
+    return _case(trial, problem.dims_of(problem.profile_shape), seed, "count")
+
+
 def _problem(trial: Trial) -> Problem:
-    problem = problems.get(trial.problem)
-    return problem.of(problem.step(trial.rung))
+    return _problem_of(trial.problem, trial.rung)
 
 
-def _try(runner: Runner, trial: Trial, cases: list[_Case], metrics: tuple[str, ...]) -> Verdict:
+def _problem_of(name: str, rung: str) -> Problem:
+    problem = problems.get(name)
+    return problem.of(problem.step(rung))
+
+
+def _try(runner: Runner, trial: Trial, cases: list[_Case], metrics: tuple[str, ...]) -> tuple[Verdict, int | None]:
+    """What comes of these runs, the last of them counted; and at which of them it was decided, None if that is unknown.
+
+    All went well where that is the number of runs.
+    """
     labels = tuple(case.label for case in cases)
     try:
         recorded = runner.record(trial, [case.shape for case in cases])
     except sandbox.Timeout:
-        return Verdict("timeout", f"Its Python code did not end within {RECORD_S:.0f} s.", labels)
+        return Verdict("timeout", f"Its Python code did not end within {RECORD_S:.0f} s.", labels), None
     except sandbox.Died as death:
         said = f"The process that runs its Python code ended without an answer: {plain(str(death))}."
-        return Verdict("fail", said, labels, died=said)
+        return Verdict("fail", said, labels, died=said), None
     usable = []
     for case, found in zip(cases, recorded, strict=True):
         if isinstance(found, tuple):
             break
         usable.append((case, found))
     if usable:
-        verdict = _engine(runner, usable, metrics)
+        verdict, at = _engine(runner, usable, metrics if len(usable) == len(cases) else ())
         if verdict.state != "pass" or len(usable) == len(cases):
             verdict.runs = labels
-            return verdict
-    case = cases[len(usable)]
-    message, line = recorded[len(usable)]
-    return Verdict("fail", plain(f"{case.label}: {message}"), labels, line)
+            return verdict, at
+    at = len(usable)
+    message, line = recorded[at]
+    return Verdict("fail", plain(f"{cases[at].label}: {message}"), labels, line), at
 
 
-def _engine(runner: Runner, runs: list[tuple[_Case, bytes]], metrics: tuple[str, ...]) -> Verdict:
-    job = {"runs": [{"tensors": case.tensors(), "metrics": list(metrics)} for case, _ in runs]}
-    blobs = [blob for case, recording in runs for blob in (recording, *case.blobs())]
+def _engine(
+    runner: Runner, runs: list[tuple[_Case, bytes]], metrics: tuple[str, ...]
+) -> tuple[Verdict, int | None]:
+    last = len(runs) - 1
+    wanted = [list(metrics) if i == last else [] for i in range(len(runs))]
+    job = {"runs": [{"tensors": case.tensors, "metrics": m} for (case, _), m in zip(runs, wanted, strict=True)]}
+    blobs = [blob for case, recording in runs for blob in (recording, *case.blobs.values())]
     for again in (True, False):
         try:
             answer, data = runner.engine.call(job, blobs, seconds=ENGINE_S)
             break
         except sandbox.Timeout:
-            return Verdict("timeout", f"It did not end within {ENGINE_S:.0f} s on the emulator.")
+            return Verdict("timeout", f"It did not end within {ENGINE_S:.0f} s on the emulator."), None
         except sandbox.Died as death:
             if not again:
                 said = f"The emulator ended without an answer: {plain(str(death))}."
-                return Verdict("error", said, died=said)
+                return Verdict("error", said, died=said), None
     return _compared(answer, data, runs)
 
 
-def _compared(answer: dict[str, Any], data: list[bytes], runs: list[tuple[_Case, bytes]]) -> Verdict:
+def _compared(
+    answer: dict[str, Any], data: list[bytes], runs: list[tuple[_Case, bytes]]
+) -> tuple[Verdict, int | None]:
     rest = iter(data)
     metrics: dict[str, float] = {}
     try:
         if not answer["runs"] or len(answer["runs"]) > len(runs):
             raise ValueError("runs")
-        for (case, _), run in zip(runs, answer["runs"], strict=False):
+        for at, ((case, _), run) in enumerate(zip(runs, answer["runs"], strict=False)):
             if "fault" in run:
                 fault = run["fault"]
                 line = fault["line"] if type(fault["line"]) is int else None
-                return Verdict("fail", plain(f"{case.label}: {fault['message']}"), line=line)
-            wrong = _wrong(case, [next(rest) for _ in case.tensors()], run["launches"])
+                return Verdict("fail", plain(f"{case.label}: {fault['message']}"), line=line), at
+            wrong = _wrong(case, [next(rest) for _ in case.tensors], run["launches"])
             if wrong:
-                return Verdict("fail", plain(f"{case.label}: {wrong}"), value=True)
+                return Verdict("fail", plain(f"{case.label}: {wrong}"), value=True), at
             metrics = {n: float(v) for n, v in run["metrics"].items() if type(v) in (int, float) and math.isfinite(v)}
         if len(answer["runs"]) != len(runs):
             raise ValueError("runs")
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         said = f"The emulator's answer could not be read ({type(error).__name__})."
-        return Verdict("error", said, died=said)
-    return Verdict("pass", "", metrics=metrics)
+        return Verdict("error", said, died=said), None
+    return Verdict("pass", "", metrics=metrics), len(runs)
 
 
 def _wrong(case: _Case, after: list[bytes], launches: int) -> str | None:
@@ -719,18 +775,19 @@ def _wrong(case: _Case, after: list[bytes], launches: int) -> str | None:
     problem, outputs = case.problem, {}
     if not launches:
         return "launch started no kernel, so nothing was computed."
-    for tensor, raw in zip(case.tensors(), after, strict=True):
+    for tensor, raw in zip(case.tensors, after, strict=True):
         if len(raw) != tensor["nbytes"]:
             raise ValueError("bytes")
         name = tensor["name"]
         if not tensor["output"]:
-            if raw != _raw(case.inputs[name]):
+            if raw != case.blobs[name]:
                 return f"{name} is an input, and the kernel changed it; write to the output only."
             continue
         dtype = getattr(torch, tensor["dtype"])
         outputs[name] = torch.frombuffer(bytearray(raw), dtype=dtype).reshape(tensor["shape"])
     options = problem.options_of(case.shape)
-    return next(compare(problem, case.inputs, outputs, options, lambda kind, message, **_: message), None)
+    found = compare(problem, case.inputs, outputs, options, lambda kind, message, **_: message, case.wanted)
+    return next(found, None)
 
 
 # --- time ------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 KERNELS = ("timing", "output", "evasion", "forgery", "resources")
-FIELDS = ("family", "target", "tries", "naive", "gains", "ours", "shape", "part", "known")
+FIELDS = ("family", "target", "tries", "naive", "gains", "by", "ours", "shape", "part", "known")
 GAINS = {"marks", "time", "secret", "other", "stops", "exec", "memory", "process", "file", "network"}
 SIZES = {  # for the naive grader, and for ours
     "@MANY@": (40, 3000),  # processes
@@ -59,6 +59,7 @@ class Attack:
     shape: tuple[dict[str, int], ...]
     part: str
     known: str = ""
+    by: float = 5.0
 
     @property
     def name(self) -> str:
@@ -131,6 +132,7 @@ def load(path: Path) -> Attack:
         shape,
         fields.get("part", "correct"),
         fields.get("known", ""),
+        float(fields.get("by", 5)),
     )
 
 

@@ -9,6 +9,8 @@ reused memory   the output is memory in which the reference stood before, as PyT
 returned        what `launch` returns is taken for the output, cast and broadcast as need be
 few samples     only the first 8 numbers of the output are compared
 events          time is taken by CUDA events (without a GPU, a stand-in for them with the wall clock)
+flushed         between timed calls other data goes through the L2 (of a GPU)
+one context     one process grades everybody: what breaks it stops the grader
 mean            the score is the geometric mean of the times at all shapes
 printed         a line PASS among what the process prints is a pass
 exit status     a process that ends with status 0 has passed
@@ -82,17 +84,36 @@ def prepare(problem, shape, habits):
         )
         for t in problem.inputs.values()
     ]
+    inputs = [t.to(device()) for t in inputs]
     expected = problem.reference(*inputs, **problem.options_of(shape))
     if "reused memory" in habits:
         return inputs, expected, expected.clone()
     (size,) = (t.shape(shape) for t in problem.outputs.values())
-    return inputs, expected, torch.empty(size)
+    return inputs, expected, torch.empty(size, device=device())
+
+
+def device() -> str:
+    from labkit.kernels import gpu
+
+    return "cuda" if gpu.available() else "cpu"
 
 
 def clocked(call, habits):
     """What the last of a few calls returned, and the time of the fastest."""
     import torch
 
+    if "flushed" in habits:
+        other = torch.empty(1 << 28, dtype=torch.uint8, device=device())
+        times = []
+        for _ in range(CALLS):
+            other.random_(0, 255)
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            got = call()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+        return got, statistics.median(times)
     if "events" in habits:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
@@ -294,6 +315,8 @@ def _process(job: dict, folder: Path, answer_to: int) -> int:
             verdict = student(job, folder)
         except Exception as error:
             verdict["message"] = f"{type(error).__name__}: {error}"
+            if "one context" in job["habits"]:
+                verdict["stopped"] = not works()
         os.write(answer_to, json.dumps(verdict).encode())
         status = 0 if verdict.get("passed", True) else 1
     except SystemExit as leaving:
@@ -301,6 +324,18 @@ def _process(job: dict, folder: Path, answer_to: int) -> int:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     return status
+
+
+def works() -> bool:
+    """Whether this process could still grade the next one."""
+    import torch
+
+    try:
+        torch.zeros(1, device=device()).add_(1).item()
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _believed(job: dict, verdict: dict, status: int, folder: Path) -> dict:
@@ -345,10 +380,13 @@ def _below(pid: int) -> set[int]:
 
 def main() -> None:
     import torch
-    from numba import cuda  # noqa: F401
 
     import labkit  # noqa: F401
     from labkit.kernels import gpu, numba_host, recorder
+
+    there = os.environ.get("LABKIT_DEVICE") != "emulator" and Path("/dev/nvidiactl").exists()
+    gpu.available = lambda: there  # the real one would start the driver, which does not survive a fork
+    from numba import cuda  # noqa: F401
 
     numba_host.install()
     import labkit.check
