@@ -122,7 +122,7 @@ class Notebook:
         self.page = page
         self.ids = [cell["id"] for cell in json.loads(file.read_text())["cells"]]
         base, token = server.split("/lab?")
-        page.goto(f"{base}/lab/tree/{path}?{token}")
+        page.goto(f"{base}/lab/tree/{path}?{token}&reset")  # without the notebooks that were open before
         page.locator(".jp-Notebook-ExecutionIndicator[data-status=idle]").wait_for()
         page.locator(CELL).nth(len(self.ids) - 1).wait_for(state="attached")
         assert page.locator(CELL).count() == len(self.ids)
