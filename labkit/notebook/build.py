@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit import problems
 from labkit.errors import LabkitError
 from labkit.ladder import SUFFIX
 from labkit.notebook import regions
@@ -146,7 +147,10 @@ def kernels(master: Path) -> dict[Path, bool]:
 
 
 def _kernel_file(master: Path, name: str, language: str) -> Path:
-    return master.parent / "kernels" / (name + SUFFIX[language])
+    """Where a problem's kernels lie: in the folder of its name, or of the problem that it shares them with."""
+    operation, _, rung = name.partition("/")
+    shared = problems.get(operation).kernels if operation in problems.names() else ""
+    return master.parent / "kernels" / (shared or operation) / (rung + SUFFIX[language])
 
 
 def _role(cell: NotebookNode, where: str) -> tuple[str | None, str]:

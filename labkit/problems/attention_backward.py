@@ -164,6 +164,20 @@ problem = Problem(
             "bytes",
             "L takes 2 MB in their place.",
         ),
+        "softmax_gradient": Question(
+            "A query sees two keys, with the weights 0.25 and 0.75. dP of the first is 4, of the second 0. What is dS "
+            "of the first?",
+            lambda: 0.25 * (4 - (0.25 * 4 + 0.75 * 0)),
+            "",
+            "D is the mean of 4 and 0, weighted: 1. dS = P (dP - D).",
+        ),
+        "kept": Question(
+            "With recomputation, Q, K, V, O and L are kept, in float32. How many bytes is that for one head at "
+            "N = 8192, D = 128?",
+            lambda: 4 * (4 * 8192 * 128 + 8192),
+            "bytes",
+            "Q, K, V and O of 8192 x 128 numbers, L of 8192. The weights would take 268 MB.",
+        ),
         "recompute/products": Question(
             "recompute has one kernel for dK and dV and another for dQ. How many products of matrices do both take "
             "together?",
