@@ -1,9 +1,9 @@
 // att_mix/prefetch: out[h, d] = sum over t of att[h, t] * v[t, h / (H / HKV), d], v in float16, all else float32.
 //
 // Against half2: a warp asks for the values and weights of 16 of its tokens before it uses the first of them. They wait
-// in registers, and the memory works on all of them at once. Launch bounds of one block per multiprocessor give it the 64
-// registers for that: with 32, the compiler would put the loads back to where they are used. Tokens that do not fill 16
-// go one by one.
+// in registers, and the memory works on all of them at once. Launch bounds of one block per multiprocessor give it the
+// 64 registers for that: with 32, the compiler would put the loads back to where they are used. Tokens that do not fill
+// 16 go one by one.
 // Watch: bytes in flight; the longest chain of instructions that wait for one another.
 //
 // launch att_mix_prefetch<<<(H), (32, min(T, WARPS)), 0>>>(out, att, v, T, H, HKV, D)

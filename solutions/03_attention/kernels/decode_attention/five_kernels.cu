@@ -1,9 +1,9 @@
 // decode_attention/five_kernels: O[h] = softmax(Q[h] K[:, g]^T / sqrt(D)) V[g], the cache in float16, all else float32.
 //
-// The first rung, llama.cpp's: one kernel per operator, the scores in memory between them. A warp has one score, and its
-// lanes go along a row of K; later a warp has one number of O, and its lanes go along the tokens, which lie side by side
-// in V. The mask changes nothing where the new token is the last, and is launched all the same. (llama.cpp counts tokens
-// in the second dimension of the grid, which ends at 65,535; here it is the first.)
+// The first rung, llama.cpp's: one kernel per operator, the scores in memory between them. A warp has one score, and
+// its lanes go along a row of K; later a warp has one number of O, and its lanes go along the tokens, which lie side by
+// side in V. The mask changes nothing where the new token is the last, and is launched all the same. (llama.cpp counts
+// tokens in the second dimension of the grid, which ends at 65,535; here it is the first.)
 // Watch: launches; store sectors.
 //
 // workspace S float32 (HQ, T)

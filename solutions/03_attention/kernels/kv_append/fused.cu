@@ -1,6 +1,6 @@
 // kv_append/fused: K[b, t] = half(RoPE of k[b, n] at t), V[b, t] = half(v[b, n]) at t = positions[b] + n.
 //
-// Against three_kernels: one thread has a pair of k and the same pair of v; it turns the one, and rounds and stores both.
+// Against three_kernels: one thread has a pair of k and the same pair of v; turns the one, and rounds and stores both.
 // The turned keys never go to memory in float32, and there is one launch.
 // Watch: launches; load and store requests; bytes moved.
 //

@@ -1,0 +1,136 @@
+"""Wrong kernels of decode_attention_f16."""
+
+from wrong import Wrong
+
+WRONG = [
+    Wrong(
+        "tokens beyond the length",
+        "one_block",
+        (
+            ("                if t < length:\n", "                if t < T:\n"),
+            ("+ team < length else", "+ team < T else"),
+        ),
+        (
+            ("            if (t < length)\n", "            if (t < T)\n"),
+            ("team < length ? s[e]", "team < T ? s[e]"),
+        ),
+        "value",
+        r"O\[1, \d, 0\] got (nan|0) want ",  # what the NaN there makes of a sum
+    ),
+    Wrong(
+        "a sequence's keys head by head",
+        "one_block",
+        (
+            ("first = (b * T * HKV + h // (HQ // HKV)) * D", "first = (b * HKV + h // (HQ // HKV)) * T * D"),
+            ("lk.cuda.load8(K, first + t * HKV * D)", "lk.cuda.load8(K, first + t * D)"),
+        ),
+        (
+            ("(K + ((size_t)b * T * HKV + g) * D)", "(K + ((size_t)b * HKV + g) * T * D)"),
+            ("k[e] = keys[t * step]", "k[e] = keys[t * LANES]"),
+        ),
+        "value",
+        r"O\[\d, \d, \d+\] got",
+    ),
+    Wrong(
+        "a team's sum not shrunk",
+        "one_block",
+        ("            total *= shrink\n", ""),
+        ("most = top, total *= shrink;", "most = top;"),
+        "value",
+        r"O\[\d, \d, \d+\] got",
+    ),
+    Wrong(
+        "an empty sequence divided by its sum",
+        "one_block",
+        ("float16(number / total if total > 0 else float32(0))", "float16(number / total)"),
+        ("total > 0.0f ? number / total : 0.0f", "number / total"),
+        "value",
+        r"O\[1, 0, 0\] got nan want 0",
+    ),
+    Wrong(
+        "teams read before they are done",
+        "one_block",
+        ("        cuda.syncthreads()  # each team's", "        # each team's"),
+        ("    __syncthreads();  // each team's", "    // each team's"),
+        "race|uninitialized",
+        r"syncthreads|outs|mosts|no thread has written",
+    ),
+    Wrong(
+        "a piece's last tokens left out",
+        "split_kv",
+        ("piece = (length + cuda.gridDim.z - 1) // cuda.gridDim.z", "piece = length // cuda.gridDim.z"),
+        ("piece = (length + gridDim.z - 1) / gridDim.z", "piece = length / gridDim.z"),
+        "value",
+        r"O\[\d, \d, \d+\] got",
+    ),
+    Wrong(
+        "pieces added up without their maxima",
+        "split_kv",
+        (
+            ("old, now = lk.cuda.exp2_approx(most - top), lk.cuda.exp2_approx(stats[b, h, i, 0] - top)",
+             "old, now = float32(1), float32(1)"),
+            ("old, now = lk.cuda.exp2_approx(most - top), lk.cuda.exp2_approx(mosts[i, d] - top)",
+             "old, now = float32(1), float32(1)"),
+        ),
+        ("old = exp2f(most - top), now = exp2f(its_most - top);", "old = 1.0f, now = 1.0f;"),
+        "value",
+        r"O\[\d, \d, \d+\] got",
+    ),
+    Wrong(
+        "query heads of another group",
+        "split_kv_mma",
+        ("query0, length = min(ROWS, group - head0), head * group + head0, lengths[b]",
+         "query0, length = min(ROWS, group - head0), head + head0, lengths[b]"),
+        ("Q + ((size_t)b * HQ + (size_t)head * group + head0) * D", "Q + ((size_t)b * HQ + head + head0) * D"),
+        "value|unwritten|race|uninitialized",
+        r"O\[\d, \d+, \d+\]|parts|stats",
+    ),
+    Wrong(
+        "V not turned round",
+        "split_kv_mma",
+        ("lk.cuda.ldmatrix_transposed(tiles, v", "lk.cuda.ldmatrix(tiles, v"),
+        ("ldmatrix_transposed(x, v", "ldmatrix(x, v"),
+        "value",
+        r"O\[0, 0, \d+\] got",
+    ),
+    Wrong(
+        "zeros past the end not left out",
+        "split_kv_mma",
+        ("if tile * TOKENS + 8 * n + 2 * q + e >= length:", "if tile * TOKENS + 8 * n + 2 * q + e >= length + TOKENS:"),
+        ("if (t0 + TOKENS > length)\n", "if (t0 > length)\n"),
+        "value",
+        r"O\[0, 0, \d+\] got",
+    ),
+    Wrong(
+        "a tile read before it is there",
+        "split_kv_mma",
+        ("            lk.cuda.cp_async_wait(0)\n", "            lk.cuda.cp_async_wait(1)\n"),
+        (':: "n"(STAGES - 2)', ':: "n"(STAGES - 1)'),
+        "race|value|uninitialized",
+        r"shared|tiles|O\[|cp\.async",
+    ),
+    Wrong(
+        "a copy over what is read",
+        "split_kv_mma",
+        None,
+        ("start(i + STAGES - 1, next);", "start(i + STAGES - 1, stage);"),
+        "race|value|uninitialized",
+        r"shared|O\[|cp\.async",
+    ),
+    Wrong(
+        "cuts put together by nobody",
+        "split_kv_mma",
+        None,
+        ("/ all == worker - 1;", "/ all == worker;"),
+        "unwritten",
+        r"O\[\d, \d, \d+\] was never written",
+    ),
+    Wrong(
+        "an empty sequence without a tile",
+        "split_kv_mma",
+        None,
+        ("return max(1, (length + TOKENS - 1) / TOKENS);", "return (length + TOKENS - 1) / TOKENS;"),
+        "unwritten|no_progress|value|trap|race|error|out_of_bounds|uninitialized",
+        r"O\[1, |lengths|step|cuts|stats|parts",
+    ),
+]
