@@ -54,6 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else error.filename
+        print(f"labkit: {name} cannot be read or written here: {error.strerror}.", file=sys.stderr)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

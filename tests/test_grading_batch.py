@@ -262,15 +262,22 @@ def test_time_is_pending_without_a_gpu_and_filled_in_later_with_nothing_else_cha
         seen = []
 
         def measured(runner, trial, reference, seed, part):
-            seen.append((trial.source, reference.rung))
+            seen.append((trial.source, reference))
             return grade.banded(part["possible"], [2.0, 2.0], [1.3, 1.3])
 
         monkeypatch.setattr(grade, "timed", measured)
         after = grader.fill(Source("a", path))
-        assert seen[0][1] == "coalesced" and "gemm_coalesced" in seen[0][0]
+        (theirs,) = grader.references._recorded
+        assert theirs.rung == "coalesced" and seen == [(trial_of(before), grader.references._recorded[theirs])]
+        assert b'"shape": [4096, 4096]' in seen[0][1]  # the reference's launches at the shape that is timed
         assert after["points"] == pytest.approx(3.2 + 0.75 * 0.8) and after["pending"] == 0
         same = [p for p in after["items"][0]["parts"] if p["name"] != "time"]
         assert same == [p for p in before["items"][0]["parts"] if p["name"] != "time"]
+
+
+def trial_of(result: dict) -> str:
+    """The kernel that was graded."""
+    return result["items"][0]["parts"][0]["details"]["text"]
 
 
 def test_time_gives_points_in_bands():

@@ -287,3 +287,13 @@ def test_points_that_make_no_sense_are_refused(tmp_path, row, said):
     (tmp_path / manual.FILE).write_text(f"submission,item,points,comment\n{row}\n")
     with pytest.raises(LabkitError, match=said):
         manual.merged([_mixed()], manual.read(tmp_path))
+
+
+@pytest.mark.parametrize("command", ["grade {good} --out {bad}", "submit {good} --output {bad}/x.zip"])
+def test_places_that_cannot_be_written_are_one_sentence(command, tmp_path, capsys):
+    good, bad = tmp_path / "a.ipynb", tmp_path / "file"
+    good.write_text('{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}')
+    bad.write_text("")
+    assert cli.main(command.format(good=good, bad=bad).split()) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"labkit: {bad}") and said.count("\n") == 1 and said.endswith(".\n")

@@ -80,7 +80,7 @@ def grade_all(
         tell.skip(len(sources) - len(todo))
         if todo:
             with Grader(root, out, scheme=scheme, seed=plan.seed, level=level) as grader:
-                grader.references.prepare(scheme)  # once, before anyone waits for it
+                grader.references.prepare(scheme, tell.say)  # once, before anyone waits for it
         run = _local(plan, todo, jobs) if scheduler is None else _dask(plan, todo, scheduler)
         for result in run:
             tell(result)
@@ -311,7 +311,7 @@ class Progress:
     def skip(self, count: int) -> None:
         self.count += count
         if count:
-            self._say(f"{count} of {self.total} were graded before")
+            self.say(f"{count} of {self.total} were graded before")
 
     def more(self, count: int) -> None:
         self.total += count
@@ -323,12 +323,12 @@ class Progress:
         left = (self.total - self.count) / rate
         filled = 24 * self.count // max(self.total, 1)
         mark = f"{result['points']:g}/{result['possible']:g}" if result["state"] == "graded" else result["state"]
-        self._say(
+        self.say(
             f"[{'#' * filled}{'.' * (24 - filled)}] {self.count}/{self.total}  {60 * rate:.1f}/min  "
             f"{left / 60:.0f} min left  {result['submission']}: {mark}"
         )
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
         if self.write:
             self.write(line)
 

@@ -18,7 +18,7 @@ import re
 import stat
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -329,6 +329,7 @@ class Grading:
         self.seed, self.references = seed, references
         self.faults = list(submission.faults)
         self.review: list[dict[str, Any]] = []
+        self._absent: set[str] = set()
 
     def items(self, runner: Runner) -> list[dict]:
         self.runner = runner
@@ -339,6 +340,13 @@ class Grading:
                 graded.append(self._missing(item))
             else:
                 graded.append(getattr(self, f"_{item.kind}")(item, cell, spec))
+        for notebook in self.scheme.notebooks:
+            own = [item.id for item in self.scheme.items if item.notebook == notebook]
+            gone = [ident for ident in own if ident in self._absent]
+            if gone == own:
+                self.faults.append(f"Nothing of the notebook {notebook} is there.")
+            else:
+                self.faults += [f"There is no cell for {ident}." for ident in gone]
         return graded
 
     def _cell(self, item: Item) -> tuple[Cell | None, schemes.Cell | None]:
@@ -357,7 +365,7 @@ class Grading:
                 self.faults.append(f"{item.id}: {_place(cell)} is of the type {cell.kind}; it counts all the same.")
             return cell, spec
         if not there:
-            self.faults.append(f"There is no cell for {item.id}.")
+            self._absent.add(item.id)
         return None, None
 
     def _missing(self, item: Item) -> dict:
@@ -887,11 +895,12 @@ class References:
             self._runner.__exit__()
             self._runner = None
 
-    def prepare(self, scheme: Scheme) -> None:
+    def prepare(self, scheme: Scheme, say: Callable[[str], None] = lambda line: None) -> None:
         """Have all counts of a scheme, in each language that is offered."""
-        for item in scheme.items:
-            for cell in item.cells if item.gates else ():
-                self.of(item, cell.language)
+        needed = [(item, cell.language) for item in scheme.items if item.gates for cell in item.cells]
+        for number, (item, language) in enumerate(needed, 1):
+            say(f"Counting our own kernels, once: {item.problem}/{item.rung} in {language} ({number}/{len(needed)})")
+            self.of(item, language)
         self.close()
 
     def of(self, item: Item, language: str) -> tuple[dict[str, float], dict[str, float]]:
