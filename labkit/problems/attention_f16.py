@@ -45,6 +45,14 @@ problem = replace(
     ),
     bench_shape=shape(B=4, H=16, N=8192, D=128),
     questions={
+        "flash_mma/register": Question(
+            "A left factor of 16 x 16 has 4 registers in each lane: 0 for the upper left 8 x 8, 1 for the lower left, "
+            "2 for the upper right, 3 for the lower right. Two products of 16 x 8 scores lie side by side, left and "
+            "right. Sums 2 and 3 of the right one, as weights in 16 bits: which register do they become?",
+            lambda: 2 * 1 + 1,
+            "",
+            "Right half, and sums 2 and 3 are 8 rows further down than 0 and 1.",
+        ),
         "flash_mma/per_ldmatrix": Question(
             "A warp of flash_mma has 32 queries. One ldmatrix brings 16 x 16 of K. How many m16n8k16 does the warp do "
             "with it?",

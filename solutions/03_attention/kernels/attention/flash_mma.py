@@ -2,9 +2,9 @@
 
 Against flash_double_buffered: both products move to the tensor cores, and weights never leave their registers. What a
 lane holds of the scores after Q K^T, rounded to 16 bits in pairs, is what it has to hold of P to multiply by V. A warp
-has 16 queries. scale * log2(e) goes into one multiply-add before exp2. Tiles of
-64 queries and 64 keys fill the 48 KiB that numba can ask for: K and V take turns. CUDA C++ has two stages of both, and
-32 queries per warp, so that a fragment of K or V serves two multiplications.
+has 16 queries. scale * log2(e) goes into one multiply-add before exp2. Tiles of 64 queries and 64 keys fill the 48 KiB
+that numba can ask for: K and V take turns. CUDA C++ has two stages of both, and 32 queries per warp, so that a fragment
+of K or V serves two multiplications.
 Watch: tensor operations; shared wavefronts per tensor operation; stalls on exp2 (MUFU) between the products.
 """
 
