@@ -125,7 +125,7 @@ def secrets(root: Path) -> Iterator[Secret]:
         for path, part, secret in parts
         for at, (number, line) in enumerate(zip(itertools.count(part.line), part.lines if secret else ()))
         if len(squeezed := _squeeze(line.strip().lstrip("#/ "))) >= SHORTEST
-        and not (_squeeze(line) in public or _IMPORT.match(line))
+        and not (squeezed in public or _IMPORT.match(line))
     ]
     folders = defaultdict(set)
     for path, _, squeezed, _ in hidden:

@@ -435,7 +435,7 @@ int4_gqa["cuda_core", "cuda"].check()
 # *already* been added. A `bfloat16` has 1 bit for the sign, 8 for the exponent, 7 for the mantissa; 0x4300 is 128.
 
 # %% question="int4_gqa/quantization/magic" points=1
-predicted_magic = lk.answer("int4_gqa/quantization/magic", 128 + 9)
+predicted_magic = lk.answer("int4_gqa/quantization/magic", 137)
 predicted_magic
 
 # %%

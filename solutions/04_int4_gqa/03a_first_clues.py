@@ -25,6 +25,7 @@
 
 # %%
 import linecache
+from types import SimpleNamespace
 
 import labkit as lk
 
@@ -170,7 +171,7 @@ print(f"{needed:,.0f} bytes must be on their way to each multiprocessor ({latenc
 # The step: ask for 8 words before the first is used. How much does a warp have on its way then?
 
 # %% question="int4_gqa/opt01_unroll_k/bytes_in_flight" points=1
-in_flight = lk.answer("int4_gqa/opt01_unroll_k/bytes_in_flight", 8 * 4 * 32)
+in_flight = lk.answer("int4_gqa/opt01_unroll_k/bytes_in_flight", 1024)
 in_flight
 
 # %% [markdown]
@@ -271,13 +272,14 @@ CAST = "__float2bfloat16(S["
 for kind, verb in (("ld", "loads"), ("st", "stores")):
     print(f"{at(p_01, CAST, SHARED.format(kind)):.0f} wavefronts of {verb}, "
           f"{at(p_01, CAST, CONFLICTS.format(kind)):.0f} of them bank conflicts")
-lk.plots.access_map(p_01, "shared", line=next(a.line for a in p_01.accesses if a.array == "shared" and a.width == 2
-                                              and CAST in linecache.getline(a.file, a.line)))  # fmt: skip
+cast_stores = [a for a in p_01.accesses if a.op == "st" and a.width == 2 and CAST in linecache.getline(a.file, a.line)]
+lk.plots.access_map(SimpleNamespace(accesses=cast_stores), "shared")
 
 # %% [markdown]
-# So one of the two is innocent. Two lanes in one *word* are no conflict, not on any GPU of today. But look how little
-# such a wavefront carries: 32 lanes with 2 bytes, 64 of the 128 bytes that 32 banks could take. **Half of each
-# wavefront is empty.** And there is a third thing that the stall picture did not say: the copy needs room.
+# (Two lanes share a word here: the picture gives both their numbers.) So one of the two suspects is innocent. Two lanes
+# in one *word* are no conflict, not on any GPU of today. But look how little such a wavefront carries: 32 lanes with 2
+# bytes, 64 of the 128 bytes that 32 banks could take. **Half of each wavefront is empty.** And there is a third thing
+# that the stall picture did not say: the copy needs room.
 
 # %% solved_only=true
 assert at(p_01, CAST, CONFLICTS.format("st")) == 0 == at(p_01, CAST, CONFLICTS.format("ld"))
@@ -291,7 +293,7 @@ assert at(p_01, CAST, SHARED.format("st")) == 8 * 256 / 32
 # read before each barrier. $P$ lies in the first half of each row of $S$ then.
 
 # %% question="int4_gqa/opt02_cast_p/shared_bytes" points=1
-saved = lk.answer("int4_gqa/opt02_cast_p/shared_bytes", 8 * 512 * 2)
+saved = lk.answer("int4_gqa/opt02_cast_p/shared_bytes", 8192)
 saved
 
 # %% question="int4_gqa/opt02_cast_p/barriers" points=1
@@ -338,8 +340,8 @@ p_02.diff(p_01)
 for p in (p_01, p_02):
     per_token = 48 if p is p_01 else 32
     room = occupancy(128, int(p[REGISTERS]), tokens * per_token + 6464)
-    print(f"{p.kernel.split()[0]}: {p[SHARED.format('st')]:.0f} store wavefronts, {p[REGISTERS]:.0f} registers, "
-          f"{max(p.steps.phases)} barriers; with {tokens} tokens a block {room}")
+    print(f"{p.kernel.split()[0]}: {p[SHARED.format('st')]:.0f} store wavefronts, {max(p.steps.phases)} barriers, "
+          f"{p[REGISTERS]:.0f} registers\n  with {tokens} tokens a block: {room}")
 
 # %%
 published(1550, 1435)

@@ -184,7 +184,7 @@ held
 # in registers while it computes, tile after tile, and only at the end the lanes have to agree.
 
 # %% question="int4_gqa/opt07_max_from_fragment/wavefronts" points=1
-spared = lk.answer("int4_gqa/opt07_max_from_fragment/wavefronts", 8 * 256 / 32)
+spared = lk.answer("int4_gqa/opt07_max_from_fragment/wavefronts", 64)
 spared
 
 # %% [markdown]
