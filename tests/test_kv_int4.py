@@ -197,9 +197,10 @@ def test_fragments_lie_as_the_kernels_say():
     )
 
 
-def _with(problem: str, rung: str, *defines: str) -> Rung:
+def _with(problem: str, rung: str, *defines: str, arch: str | None = None) -> Rung:
     ours = lk.problem(problem)[rung, "cuda"].solution
-    return Rung(ours.problem, replace(ours.step, defines=(*ours.step.defines, *defines)), "cuda", "solutions")
+    step = replace(ours.step, defines=(*ours.step.defines, *defines), arch=arch)
+    return Rung(ours.problem, step, "cuda", "solutions")
 
 
 @pytest.mark.parametrize(
@@ -209,12 +210,28 @@ def _with(problem: str, rung: str, *defines: str) -> Rung:
         ("int4_gqa", "opt08_p_into_fragment"),
         ("int4_gqa", "opt09_swizzle_p"),
         ("int4_gqa", "opt10_pad_dequant"),
+        ("int4_gqa_4group", "opt10_pad_dequant"),
         ("gqa_bf16", "cu_optimized"),
     ],
 )
 def test_the_fallback_where_layouts_are_not_known(problem, rung):
     result = _with(problem, rung, "KNOWN_LAYOUT=0").check(shapes=({"B": 2, "T": 77, "HQ": 5, "split_k": 1},))
     assert result.passed, result
+
+
+def test_layouts_are_known_on_sm_80_and_sm_90_alone():
+    """Compiled for sm_86, a rung falls back by itself, and then does what it does where that is forced."""
+    stores = {}
+    for name, rung in {
+        "sm_80": _with("int4_gqa", "opt08_p_into_fragment", arch="sm_80"),
+        "sm_90": _with("int4_gqa", "opt08_p_into_fragment", arch="sm_90"),
+        "sm_86": _with("int4_gqa", "opt08_p_into_fragment", arch="sm_86"),
+        "forced": _with("int4_gqa", "opt08_p_into_fragment", "KNOWN_LAYOUT=0"),
+    }.items():
+        assert rung.check(shapes=({"B": 1, "T": 77, "HQ": 5, "split_k": 1},)).passed
+        counts = rung.profile(B=1, T=64, HQ=8, split_k=1)
+        stores[name] = counts["l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"]
+    assert stores["sm_86"] == stores["forced"] > stores["sm_80"] == stores["sm_90"]
 
 
 @pytest.mark.parametrize(
@@ -244,17 +261,28 @@ def test_few_blocks_of_numba_share_many_sequences(problem, rung, tmp_path):
     assert result.passed, result
 
 
-def _profile(rung: str, problem: str = "int4_gqa"):
-    return lk.problem(problem)[rung, "cuda"].solution.profile(B=1, T=64, HQ=8, split_k=1)
+def test_numba_cuts_into_more_pieces_where_scores_do_not_fit():
+    """numba has 48 KiB of shared memory, which the scores of 2000 tokens do not fit."""
+    for rung in ("cu_baseline", "opt10_pad_dequant"):
+        result = lk.problem("int4_gqa")[rung].solution.check(shapes=({"B": 1, "T": 2000, "HQ": 8, "split_k": 1},))
+        assert result.passed, result
+
+
+LANGUAGES = pytest.mark.parametrize("language", ["cuda", "numba"])
+
+
+def _profile(rung: str, language: str, problem: str = "int4_gqa"):
+    return lk.problem(problem)[rung, language].solution.profile(B=1, T=64, HQ=8, split_k=1)
 
 
 LOCAL = "smsp__sass_inst_executed_op_local_{}.sum"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{}.sum"
 
 
-def test_what_each_rung_moves():
+@LANGUAGES
+def test_what_each_rung_moves(language):
     """The causes that the document names, where the emulator models them."""
-    rungs = {step.name: _profile(step.name) for step in int4_gqa.LADDER[2:12]}
+    rungs = {step.name: _profile(step.name, language) for step in int4_gqa.LADDER[2:12]}
     local = [sum(p[LOCAL.format(k)] for k in ("ld", "st")) for p in rungs.values()]
     assert local[1] > local[2] > local[3] == 0  # opt02, opt03, opt04
     assert rungs["opt08_p_into_fragment"][CONFLICTS.format("ld")] > rungs["opt09_swizzle_p"][CONFLICTS.format("ld")]
@@ -263,16 +291,20 @@ def test_what_each_rung_moves():
         assert before > 1.8 * after
 
 
-def test_vector_loads_take_fewer_requests_with_4_groups_only():
+@LANGUAGES
+def test_vector_loads_take_fewer_requests_with_4_groups_only(language):
     requests = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
     for problem, fewer in (("int4_gqa", False), ("int4_gqa_4group", True)):
-        before, after = (_profile(r, problem)[requests] for r in ("opt05_prefetch_v", "opt06_group_vector_loads"))
+        before, after = (
+            _profile(rung, language, problem)[requests] for rung in ("opt05_prefetch_v", "opt06_group_vector_loads")
+        )
         assert (after < before) == fewer
 
 
-def test_the_eleventh_reads_without_conflicts():
+@LANGUAGES
+def test_the_eleventh_reads_without_conflicts(language):
     for problem in ("int4_gqa", "int4_gqa_4group"):
-        assert _profile("opt11_direct_mma", problem)[CONFLICTS.format("ld")] == 0
+        assert _profile("opt11_direct_mma", language, problem)[CONFLICTS.format("ld")] == 0
 
 
 def test_published_banks():

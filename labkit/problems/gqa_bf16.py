@@ -10,7 +10,7 @@ from __future__ import annotations
 from labkit.problems import _kv_int4 as kv
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
-_WMMA = "numba has no wmma fragments"
+_WMMA = "wmma loads its fragments from global memory here, and numba has no wmma; int4_gqa's rungs have mma instead"
 
 
 def reference(Q, K, V, lengths, split_k=16):

@@ -11,8 +11,6 @@ from labkit.problems import _kv_int4 as kv
 from labkit.problems import gqa_bf16
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
-_WMMA = "numba has no wmma fragments"
-
 
 def _dequantized(K, V, lengths, dtype=None):
     return (kv.inside(kv.dequantize(cache, dtype), lengths) for cache in (K, V))
@@ -78,23 +76,19 @@ def instruction_budget() -> float:
     return instructions / (roofs("NVIDIA H200").memory["DRAM"] * 1e9 / kv.row_bytes(1) * kv.D)
 
 
-def _fragment(name: str, change: str, moves: str) -> Step:
-    return Step(name, change, moves, languages=("cuda",), why=_WMMA)
-
-
 LADDER = (
     Step("cuda_core", "a warp per token, lanes share a row", "instructions per number"),
-    _fragment("cu_baseline", "8 heads at once on tensor cores, 4 warps", "tensor operations; instructions"),
-    _fragment("opt01_unroll_k", "8 words of K loaded before the first is used", "long scoreboard stalls at K"),
-    _fragment("opt02_cast_p", "P to bfloat16 in place, two at a time", "shared wavefronts; barriers"),
-    _fragment("opt03_max_registers", "a thread's maximum is of one head", "local loads and stores"),
-    _fragment("opt04_sum_registers", "so is its sum", "local loads and stores"),
-    _fragment("opt05_prefetch_v", "V's next words on their way during the product", "long scoreboard stalls at V"),
-    _fragment("opt06_group_vector_loads", "8 bytes a load, if rows let it", "global load requests"),
-    _fragment("opt07_max_from_fragment", "the maximum out of the fragments", "shared load wavefronts"),
-    _fragment("opt08_p_into_fragment", "P rounded on its way into the fragment", "barriers; shared stores"),
-    _fragment("opt09_swizzle_p", "P tile by tile in shared memory", "shared bank conflicts"),
-    _fragment("opt10_pad_dequant", "rows of dequantised K and V padded", "shared bank conflicts"),
+    Step("cu_baseline", "8 heads at once on tensor cores, 4 warps", "tensor operations; instructions"),
+    Step("opt01_unroll_k", "8 words of K loaded before the first is used", "long scoreboard stalls at K"),
+    Step("opt02_cast_p", "P to bfloat16 in place, two at a time", "shared wavefronts; barriers"),
+    Step("opt03_max_registers", "a thread's maximum is of one head", "local loads and stores"),
+    Step("opt04_sum_registers", "so is its sum", "local loads and stores"),
+    Step("opt05_prefetch_v", "V's next words on their way during the product", "long scoreboard stalls at V"),
+    Step("opt06_group_vector_loads", "8 bytes a load, if rows let it", "global load requests"),
+    Step("opt07_max_from_fragment", "the maximum out of the fragments", "shared load wavefronts"),
+    Step("opt08_p_into_fragment", "P rounded on its way into the fragment", "barriers; shared stores"),
+    Step("opt09_swizzle_p", "P tile by tile in shared memory", "shared bank conflicts"),
+    Step("opt10_pad_dequant", "rows of dequantised K and V padded", "shared bank conflicts"),
     Step("opt11_direct_mma", "packed words straight into mma's fragments; scales outside", "instructions per number"),
 )
 

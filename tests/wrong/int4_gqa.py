@@ -43,7 +43,7 @@ WRONG = [
     Wrong(
         "no square root of D",
         "cu_baseline",
-        None,
+        ("1.44269504 / 11.3137085", "1.44269504"),
         ("1.44269504f / 11.3137085f", "1.44269504f"),
         "value",
         r"O\[0, 0, \d+\] got",
@@ -51,15 +51,15 @@ WRONG = [
     Wrong(
         "cast in place before all have read",
         "opt02_cast_p",
-        None,
+        ("cuda.syncthreads()  # all have read", ""),
         ("__syncthreads();  // all have read", ""),
         "race",
-        r"shared",
+        r"shared|no barrier between",
     ),
     Wrong(
         "V's tail",
         "opt06_group_vector_loads",
-        None,
+        ("if t < n:  # those of the next", "if t < n + 16:  # those of the next"),
         ("        if (t < n)\n            words =", "        if (t < n + 16)\n            words ="),
         "value|out_of_bounds",
         r"O\[\d, \d, \d+\] got|outside V",
@@ -67,7 +67,7 @@ WRONG = [
     Wrong(
         "P against another head's maximum",
         "opt07_max_from_fragment",
-        None,
+        ("float32(0), floats[MAXIMA + h]", "float32(0), floats[MAXIMA]"),
         ("float sum = 0.0f, best = maxima[h];", "float sum = 0.0f, best = maxima[0];"),
         "value",
         r"O\[\d, \d, \d+\] got",
@@ -75,15 +75,18 @@ WRONG = [
     Wrong(
         "no barrier after the scores",
         "opt09_swizzle_p",
-        None,
+        ("cuda.syncthreads()  # all scores are there, and each warp's maxima", ""),
         ("__syncthreads();  // all scores are there, and each warp's maxima", ""),
         "race",
-        r"shared",
+        r"shared|no barrier between",
     ),
     Wrong(
         "tokens of the fragment of P in order",
         "opt08_p_into_fragment",
-        None,
+        (
+            ("+ t0 + 2 * q\n", "+ t0 + 4 * q\n"),
+            ("floats[at + 8], floats[at + 9]", "floats[at + 2], floats[at + 3]"),
+        ),
         ("lane % 4 * 2 + e % 2 + e / 2 * 8]", "lane % 4 * 4 + e]"),
         "value",
         r"O\[0, 0, \d+\] got",

@@ -6,7 +6,7 @@ WRONG = [
     Wrong(
         "the first group's scale for all",
         "cu_baseline",
-        None,
+        ("by = K[b, first + t, d * GROUPS // 8]", "by = K[b, first + t, 0]"),
         ("((const __half2 *)row)[8 * at / GROUP]", "((const __half2 *)row)[0]"),
         "value",
         r"O\[0, 0, \d+\] got",

@@ -1,0 +1,238 @@
+"""int4_gqa/opt08_p_into_fragment: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in 4 bits.
+
+Against opt07_max_from_fragment: each warp goes over P once, so nobody needs it in bfloat16 in shared memory. A lane
+reads the float32 numbers of its part of the operand and rounds them into it: of head g, tokens 2 q, 2 q + 1, 2 q + 8
+and 2 q + 9. The barriers of the cast are gone.
+Watch: barrier stalls; shared stores.
+
+A row of the cache is 1 or 4 words of a float16 scale and shift each, then 16 of 8 numbers, the first in the low bits.
+numba has no bfloat16: Q comes as words of two, O as a number's bits.
+"""
+
+import functools
+
+import torch
+from numba import cuda, float32, int16, uint32, uint64
+from numba.cuda import libdevice
+
+import labkit as lk
+
+D, HEADS, WARPS, THREADS = 128, 8, 4, 128
+TOKENS, STEP = 32, 16  # of a tile of scores; numbers of K, or tokens of V, of one product
+UNROLL = 4  # steps of K whose words are loaded together
+SCALE = 1.44269504 / 11.3137085  # exp(s / sqrt(128)) = 2^(s * SCALE)
+LEAST = -3.4e38  # no score is smaller
+ALL = 0xFFFFFFFF
+# Shared memory, in words of 4 bytes: Q, a tile of each warp, a few numbers, and the scores.
+Q_ROW = D // 2 + 4  # from row to row of Q: no two meet in a bank
+K_ROW, V_ROW = 8, 16  # from row to row of the tiles, of K [32][16], of V [16][32]
+TILE = max(TOKENS * K_ROW, STEP * V_ROW)
+TILES = HEADS * Q_ROW
+ACROSS = TILES + WARPS * TILE
+MAXIMA = ACROSS + WARPS * HEADS
+SUMS = MAXIMA + HEADS
+SCORES = SUMS + HEADS
+PER_TOKEN = HEADS * 4  # bytes
+MOST = (48 * 1024 - 4 * SCORES) // PER_TOKEN // TOKENS * TOKENS  # tokens of a block: numba can ask for 48 KiB
+
+
+@cuda.jit(device=True)
+def rounded(x):
+    """The bits of the bfloat16 nearest to x."""
+    return int16(lk.cuda.pack_bf16x2(x, float32(0)))
+
+
+@cuda.jit(device=True)
+def dequantize(words, to, word, scale, shift):
+    """8 numbers of a packed word, as bfloat16, by stores of 4 bytes as in the document's pictures."""
+    for i in range(4):
+        low = float32(uint32(word >> 8 * i & 15)) * scale + shift
+        high = float32(uint32(word >> (8 * i + 4) & 15)) * scale + shift
+        words[to + i] = lk.cuda.pack_bf16x2(low, high)
+
+
+@functools.cache
+def kernel_for(GROUPS):
+    """The kernel for rows with so many scales and shifts, 1 or 4."""
+
+    @cuda.jit(device=True)
+    def words_of(A, A2, b, t, at):
+        """Word `at` of a row, which is even, and the next; A2 has the same rows in units of 8 bytes."""
+        if GROUPS == 4:
+            two = uint64(A2[b, t, (GROUPS + at) // 2])
+            return uint32(two), uint32(two >> 32)
+        return A[b, t, GROUPS + at], A[b, t, GROUPS + at + 1]
+
+    @cuda.jit
+    def opt08_p_into_fragment(parts, stats, Q, K, K2, V, V2, lengths, T, HQ, split_k):
+        # Two names of the same shared memory, by what lies there.
+        words = cuda.shared.array(0, uint32)
+        floats = cuda.shared.array(0, float32)
+        s = cuda.local.array((2, 4), float32)
+        o = cuda.local.array((2, 4), float32)
+        w = cuda.local.array((UNROLL, 2), uint32)
+        by = cuda.local.array(UNROLL, uint32)
+        best = cuda.local.array(2, float32)
+        lane, warp = cuda.threadIdx.x, cuda.threadIdx.y
+        tid, g, q = 32 * warp + lane, lane // 4, lane % 4
+        b, head0 = cuda.blockIdx.x, HEADS * cuda.blockIdx.y
+        tile = TILES + warp * TILE  # the warp's own
+        room = ((T + split_k - 1) // split_k + TOKENS - 1) // TOKENS * TOKENS  # tokens of a block, at most
+        heads, length = min(HEADS, HQ - head0), lengths[b]
+        piece = ((length + split_k - 1) // split_k + TOKENS - 1) // TOKENS * TOKENS
+        first = piece * cuda.blockIdx.z
+        n = min(piece, length - first)
+        padded = (n + TOKENS - 1) // TOKENS * TOKENS  # tokens of this block
+        part = ((cuda.blockIdx.z * cuda.gridDim.x + b) * cuda.gridDim.y) * HEADS + head0  # of the block's first head
+        if n <= 0:
+            if tid < HEADS:
+                stats[part + tid, 1] = float32(0)  # nothing to add
+            return
+        for i in range(tid, HEADS * D // 2, THREADS):
+            h, at = i // (D // 2), i % (D // 2)
+            words[h * Q_ROW + at] = Q[b, head0 + h, at] if h < heads else uint32(0)
+        cuda.syncthreads()  # Q is there
+
+        # S = Q K^T: the lane brings the row of token t.
+        best[0] = best[1] = float32(LEAST)  # of heads 2 q and 2 q + 1
+        for t0 in range(TOKENS * warp, n, TOKENS * WARPS):
+            t = t0 + lane
+            for half in range(2):
+                for e in range(4):
+                    s[half, e] = float32(0)
+            for d0 in range(0, D // STEP, UNROLL):
+                for i in range(UNROLL):
+                    w[i, 0] = w[i, 1] = by[i] = uint32(0)
+                if t < n:
+                    for i in range(UNROLL):
+                        w[i, 0], w[i, 1] = words_of(K, K2, b, first + t, 2 * (d0 + i))
+                        by[i] = K[b, first + t, (d0 + i) * GROUPS // 8]
+                for i in range(UNROLL):
+                    d = d0 + i
+                    scale, shift = lk.cuda.unpack_f16x2(by[i])
+                    dequantize(words, tile + lane * K_ROW, w[i, 0], scale, shift)
+                    dequantize(words, tile + lane * K_ROW + 4, w[i, 1], scale, shift)
+                    cuda.syncwarp()  # the tile is there
+                    at = g * Q_ROW + 8 * d + q
+                    heads_q = (words[at], words[at + 4])
+                    for half in range(2):
+                        at = tile + (16 * half + g) * K_ROW + q
+                        k = (words[at], words[at + 8 * K_ROW], words[at + 4], words[at + 8 * K_ROW + 4])
+                        old = (s[half, 0], s[half, 1], s[half, 2], s[half, 3])
+                        new = lk.cuda.mma_m16n8k16_bf16(k, heads_q, old)
+                        for e in range(4):
+                            s[half, e] = new[e]
+                    cuda.syncwarp()  # and has been read
+            for half in range(2):
+                for e in range(4):  # head, token
+                    h, t = 2 * q + e % 2, t0 + 16 * half + g + e // 2 * 8
+                    floats[SCORES + h * room + t] = s[half, e]
+                    ### BEGIN SOLUTION
+                    if t < n:
+                        best[e % 2] = max(best[e % 2], s[half, e])
+                    ### END SOLUTION
+        for e in range(2):
+            ### BEGIN SOLUTION
+            for far in (4, 8, 16):  # the lanes with the same q
+                best[e] = max(best[e], cuda.shfl_xor_sync(ALL, best[e], far))
+            ### END SOLUTION
+            if lane < 4:
+                floats[ACROSS + warp * HEADS + 2 * lane + e] = best[e]
+        cuda.syncthreads()  # all scores are there, and each warp's maxima
+
+        # The largest score of each head.
+        if tid < HEADS:
+            most = float32(LEAST)
+            for i in range(WARPS):
+                most = max(most, floats[ACROSS + i * HEADS + tid])
+            floats[MAXIMA + tid] = most
+        cuda.syncthreads()  # all maxima are there
+
+        # P, not divided by its sum yet; zeros for the tokens that are not there.
+        for h in range(warp, heads, WARPS):
+            whole, most = float32(0), floats[MAXIMA + h]
+            for t in range(lane, padded, 32):
+                x = (floats[SCORES + h * room + t] - most) * float32(SCALE)
+                p = libdevice.exp2f(x) if t < n else float32(0)
+                floats[SCORES + h * room + t] = p
+                whole += p
+            for far in (16, 8, 4, 2, 1):
+                whole += cuda.shfl_xor_sync(ALL, whole, far)
+            if lane == 0:
+                floats[SUMS + h] = whole
+        cuda.syncthreads()  # P is there in float32, and its sums
+
+        # O = P V: the lane brings 16 of the warp's 32 columns of token t.
+        for half in range(2):
+            for e in range(4):
+                o[half, e] = float32(0)
+        w0 = w1 = by_v = uint32(0)
+        if lane // 2 < n:  # the first step's words
+            w0, w1 = words_of(V, V2, b, first + lane // 2, 4 * warp + lane % 2 * 2)
+            by_v = V[b, first + lane // 2, warp * GROUPS // 4]
+        for t0 in range(0, n, STEP):
+            scale, shift = lk.cuda.unpack_f16x2(by_v)
+            dequantize(words, tile + lane // 2 * V_ROW + lane % 2 * 8, w0, scale, shift)
+            dequantize(words, tile + lane // 2 * V_ROW + lane % 2 * 8 + 4, w1, scale, shift)
+            t = t0 + STEP + lane // 2
+            w0 = w1 = by_v = uint32(0)
+            if t < n:  # those of the next step, while this one is multiplied
+                w0, w1 = words_of(V, V2, b, first + t, 4 * warp + lane % 2 * 2)
+                by_v = V[b, first + t, warp * GROUPS // 4]
+            cuda.syncwarp()  # the tile is there
+            at = SCORES + g * room + t0 + 2 * q
+            p0 = p1 = uint32(0)
+            ### BEGIN SOLUTION
+            p0 = lk.cuda.pack_bf16x2(floats[at], floats[at + 1])
+            p1 = lk.cuda.pack_bf16x2(floats[at + 8], floats[at + 9])
+            ### END SOLUTION
+            for half in range(2):  # tokens 0 to 7 of 16 columns in two matrices, then tokens 8 to 15
+                at = tile + (lane % 8 + lane // 16 * 8) * V_ROW + 8 * half + lane // 8 % 2 * 4
+                v = lk.cuda.ldmatrix_transposed(words, at)
+                old = (o[half, 0], o[half, 1], o[half, 2], o[half, 3])
+                new = lk.cuda.mma_m16n8k16_bf16(v, (p0, p1), old)
+                for e in range(4):
+                    o[half, e] = new[e]
+            cuda.syncwarp()  # and has been read
+        for half in range(2):
+            for e in range(4):
+                parts[part + 2 * q + e % 2, 32 * warp + 16 * half + g + e // 2 * 8] = o[half, e]
+        if tid < heads:
+            stats[part + tid, 0], stats[part + tid, 1] = floats[MAXIMA + tid], floats[SUMS + tid]
+
+    return opt08_p_into_fragment
+
+
+@cuda.jit
+def combine(O, parts, stats, split_k):
+    """Put the pieces of a head together, one thread per column: each is scaled to the largest maximum of all."""
+    h, b, d = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+    heads = (cuda.gridDim.x + HEADS - 1) // HEADS * HEADS
+    best, total, o = float32(LEAST), float32(0), float32(0)
+    for s in range(split_k):
+        part = (s * cuda.gridDim.y + b) * heads + h
+        more = stats[part, 1]
+        if more > 0:  # a piece with tokens
+            its = stats[part, 0]
+            top = max(best, its)
+            old = libdevice.exp2f((best - top) * float32(SCALE))
+            mine = libdevice.exp2f((its - top) * float32(SCALE))
+            total = total * old + more * mine
+            o = o * old + parts[part, d] * mine
+            best = top
+    O[b, h, d] = rounded(o / total)
+
+
+def launch(O, Q, K, V, lengths, split_k=16):
+    (B, HQ, _), T, groups = O.shape, K.shape[1], (K.shape[3] - D // 2) // 4
+    split_k = max(split_k, (T + MOST - 1) // MOST)
+    blocks = (HQ + HEADS - 1) // HEADS  # of heads
+    room = ((T + split_k - 1) // split_k + TOKENS - 1) // TOKENS * TOKENS
+    parts = O.new_empty((split_k * B * blocks * HEADS, D), dtype=torch.float32)
+    stats = O.new_empty((split_k * B * blocks * HEADS, 2), dtype=torch.float32)
+    Q, K, V = (x.view(torch.uint32) for x in (Q, K.squeeze(2), V.squeeze(2)))
+    K2, V2 = (x.view(torch.int64) if groups == 4 else x for x in (K, V))
+    kernel_for(groups)[(B, blocks, split_k), (32, WARPS), 0, 4 * SCORES + PER_TOKEN * room](
+        parts, stats, Q, K, K2, V, V2, lengths, T, HQ, split_k
+    )
+    combine[(HQ, B), D](O.view(torch.int16), parts, stats, split_k)
