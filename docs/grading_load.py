@@ -5,20 +5,25 @@
 
 The class: students who are right, wrong, slow, stuck or gone, drawn from a fixed random sequence, so that the class is
 the same each time. It is graded by `labkit grade`, in a process of its own, on an otherwise empty folder.
+
+A run that was interrupted goes on where it was, when the same command is given again: its work lies in
+.scratch/grading_load-N until all is done, and what was spent before counts.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import datetime
 import json
 import os
 import platform
 import random
 import re
+import shutil
+import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -26,13 +31,14 @@ from pathlib import Path
 
 import nbformat
 
-from labkit.grading import results
+from labkit.grading import results, sandbox
 from labkit.notebook.build import notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 LAB = "02_gemm/01_naive_to_tiled"
 KEPT, PAGE = Path(__file__).with_suffix(".json"), Path(__file__).parent / "grading.md"
-INTERVAL_S = 0.5
+INTERVAL_S = 0.1  # between looks at processes
+KEEP_S = 10.0  # between notes of what was spent
 
 # What a student does with a kernel, and how many of a hundred do.
 HABITS = {
@@ -82,22 +88,21 @@ def kernel(cell: nbformat.NotebookNode, solved: str, habit: str, draw: random.Ra
 class Watch(threading.Thread):
     """What a process and all below it use, looked at now and then: boxes are killed, so that nobody else counts them.
 
-    most : bytes held at once (proportional set size).  cpu : seconds, of each process up to the last look at it.
+    spent : what earlier runs used; `note` writes it with this one's to `file`.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, file: Path, spent: dict) -> None:
         super().__init__(daemon=True)
-        self.pid, self.most, self.stop = pid, 0, threading.Event()
+        self.pid, self.file, self.spent, self.stop = pid, file, spent, threading.Event()
+        self.began, self.most = time.perf_counter(), 0
         self.seen: dict[tuple[int, str], float] = {}
 
-    @property
-    def cpu(self) -> float:
-        return sum(self.seen.values())
-
     def run(self) -> None:
+        looks = 0
         while not self.stop.wait(INTERVAL_S):
-            pids = [self.pid, *_below(self.pid)]
-            self.most = max(self.most, sum(map(_pss, pids)))
+            pids = [self.pid, *sandbox._descendants(self.pid)]
+            if looks % 10 == 0:
+                self.most = max(self.most, sum(map(_pss, pids)))
             for pid in pids:
                 try:
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -105,20 +110,21 @@ class Watch(threading.Thread):
                     continue
                 ticks = int(fields[11]) + int(fields[12])  # its own, not those of children
                 self.seen[pid, fields[19]] = ticks / os.sysconf("SC_CLK_TCK")
+            looks += 1
+            if looks % round(KEEP_S / INTERVAL_S) == 0:
+                self.note()
+        self.note()
 
-
-def _below(pid: int) -> list[int]:
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-        parents.setdefault(parent, []).append(int(entry.name))
-    found = list(parents.get(pid, []))
-    for child in found:
-        found += parents.get(child, [])
-    return found
+    def note(self) -> dict:
+        found = {
+            "runs": self.spent["runs"] + 1,
+            "seconds": self.spent["seconds"] + time.perf_counter() - self.began,
+            "cpu_seconds": self.spent["cpu_seconds"] + sum(self.seen.values()),
+            "peak_bytes": max(self.spent["peak_bytes"], self.most),
+            "load_before": self.spent["load_before"],
+        }
+        results.write_text(self.file, json.dumps(found))
+        return found
 
 
 def _pss(pid: int) -> int:
@@ -131,39 +137,61 @@ def _pss(pid: int) -> int:
 
 
 def measure(count: int, jobs: int) -> dict:
-    """Make the class, grade it, and say what it took."""
-    with tempfile.TemporaryDirectory() as scratch:
-        folder, out = Path(scratch, "class"), Path(scratch, "out")
-        folder.mkdir()
-        draw, habits = random.Random(1), Counter()
-        for number in range(count):
-            book, done = submission(draw)
-            habits.update(done)
-            nbformat.write(book, folder / f"student{number:05}.ipynb")
-        command = ["grade", str(folder), "--out", str(out), "--jobs", str(jobs), "--labs", LAB]
-        load, began = os.getloadavg()[0], time.perf_counter()
-        process = subprocess.Popen([sys.executable, "-m", "labkit", *command], cwd=ROOT, stdout=subprocess.DEVNULL)
-        watch = Watch(process.pid)
-        watch.start()
-        status, seconds = process.wait(), time.perf_counter() - began
+    """Make the class, grade it, and say what it took; goes on where an interrupted run of the same class was."""
+    scratch = ROOT / ".scratch" / f"grading_load-{count}"
+    folder, out, kept = scratch / "class", scratch / "out", scratch / "spent.json"
+    made, habits = folder.with_name("making"), Counter()
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    draw = random.Random(1)
+    for number in range(count):
+        book, done = submission(draw)
+        habits.update(done)
+        nbformat.write(book, made / f"student{number:05}.ipynb")
+    if not folder.exists():
+        made.rename(folder)
+    spent = {"runs": 0, "seconds": 0.0, "cpu_seconds": 0.0, "peak_bytes": 0, "load_before": os.getloadavg()[0]}
+    if kept.exists():
+        spent = json.loads(kept.read_text())
+    command = ["grade", str(folder), "--out", str(out), "--jobs", str(jobs), "--labs", LAB]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "labkit", *command], cwd=ROOT, stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGKILL),  # PR_SET_PDEATHSIG: it ends with this one
+    )  # fmt: skip
+    watch = Watch(process.pid, kept, spent)
+    watch.start()
+    try:
+        status = process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
         watch.stop.set()
-        found = results.read_all(out)
-        size = sum(results.path(out, r["submission"]).stat().st_size for r in found)
-        began = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "labkit", "report", str(out)], cwd=ROOT, check=True, stdout=sys.stderr)
-        report_s = time.perf_counter() - began
-    return {
-        "lab": LAB, "submissions": count, "jobs": jobs, "status": status, "seconds": round(seconds, 1),
-        "cpu_seconds": round(watch.cpu, 1), "peak_bytes": watch.most, "result_bytes": size,
+        watch.join()
+    spent = watch.note()
+    found = results.read_all(out)
+    if status or len(found) != count:
+        sys.exit(f"labkit grade ended with status {status} and {len(found)} results of {count}; run this again.")
+    size = sum(results.path(out, r["submission"]).stat().st_size for r in found)
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "labkit", "report", str(out)], cwd=ROOT, check=True, stdout=sys.stderr)
+    report_s = time.perf_counter() - began
+    made = {
+        "lab": LAB, "submissions": count, "jobs": jobs, "status": status, "runs": spent["runs"],
+        "seconds": round(spent["seconds"], 1),
+        "cpu_seconds": round(spent["cpu_seconds"], 1), "interval_s": INTERVAL_S, "peak_bytes": spent["peak_bytes"], "result_bytes": size,
         "report_seconds": round(report_s, 1),
         "each_seconds": [r["seconds"] for r in found], "states": dict(Counter(r["state"] for r in found)),
         "kernels": dict(habits),
         "kernel_states": dict(Counter(i["state"] for r in found for i in r["items"] if i["kind"] == "kernel")),
-        "sandbox": sorted({r["sandbox"] for r in found}), "load_before": round(load, 1),
+        "sandbox": sorted({r["sandbox"] for r in found}), "load_before": round(spent["load_before"], 1),
         "machine": f"{_cpu()}, {os.cpu_count()} cores", "python": platform.python_version(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "command": f"python docs/grading_load.py --submissions {count} --jobs {jobs}",
     }  # fmt: skip
+    shutil.rmtree(scratch)
+    return made
 
 
 def _cpu() -> str:
@@ -202,8 +230,9 @@ def load_table(found: dict) -> str:
         "submissions": f"{count} of `{found['lab']}`; kernels: {kernels}",
         "machine": f"{found['machine']}, {found['jobs']} jobs, sandbox {', '.join(found['sandbox'])}",
         "date": f"{found['date']}; {beside(found)}",
-        "time": f"{found['seconds'] / 60:.1f} min: {60 * count / found['seconds']:.1f} submissions per minute",
-        "CPU": f"{found['cpu_seconds'] / count:.1f} s per submission",
+        "time": f"{found['seconds'] / 60:.1f} min: {60 * count / found['seconds']:.1f} submissions per minute"
+        + (f", in {found['runs']} runs" if found.get("runs", 1) > 1 else ""),
+        "CPU": f"{found['cpu_seconds'] / count:.1f} s per submission, looked at every {found.get('interval_s', 0.5)} s",
         "one submission": f"median {each[len(each) // 2]:.1f} s, 95 of 100 within {each[int(0.95 * (count - 1))]:.1f} s"
         f", longest {each[-1]:.1f} s",
         "peak memory": f"{found['peak_bytes'] / 2**30:.2f} GiB of all processes together",

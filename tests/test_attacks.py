@@ -136,7 +136,7 @@ class Naive:
         plain = tuple(h for h in habits if h in ("events", "flushed", "mean", "few samples"))
         shapes = tuple(dict(s) for s in shape)
         attack = Attack(file, "", target, "", plain, "marks", False, "pass", "", shapes, "correct")
-        return self.grade(attack, file.read_text(), patience=20)
+        return self.grade(attack, file.read_text(), patience=60)
 
 
 @pytest.fixture(scope="module")
@@ -171,14 +171,14 @@ def taken_in(attack: Attack, naive: Naive, world: World) -> None:
     honest = naive.honest(attack.target, attack.habits, tuple(tuple(s.items()) for s in attack.shape))
     assert honest["passed"], honest
     stops = attack.gains == "stops"
-    found = naive.grade(attack, attack.text(world.places, ours=False), world, patience=0 if stops else 15)
+    found = naive.grade(attack, attack.text(world.places, ours=False), world, patience=0 if stops else 60)
     if attack.gains == "marks":
         assert found["passed"], found
     elif attack.gains == "time":
         for _ in range(3):  # another process may have had the processor
             if found["ms"] < honest["ms"] / attack.by:
                 break
-            found = naive.grade(attack, attack.text(world.places, ours=False), world, patience=15)
+            found = naive.grade(attack, attack.text(world.places, ours=False), world, patience=60)
         assert found["passed"] and found["ms"] < honest["ms"] / attack.by, (found, honest["ms"])
     elif attack.gains == "secret":
         assert SECRET in found["message"] + found["log"], found

@@ -294,22 +294,36 @@ class Box:
             self._own = None
 
 
-def _tree() -> dict[int, tuple[int, int]]:
-    """Of every process: its parent, and its resident bytes."""
-    page, found = os.sysconf("SC_PAGE_SIZE"), {}
+def _descendants(pid: int) -> list[int]:
+    """The processes below one, by its own lists: others may be many."""
+    found, open_ = [], [pid]
+    while open_:
+        one = open_.pop()
+        try:
+            more = [int(child) for thread in os.listdir(f"/proc/{one}/task") for child in _children(one, thread)]
+        except FileNotFoundError:
+            if one == pid and os.path.exists(f"/proc/{one}/stat"):
+                return _descendants_by_parents(pid)  # a kernel without these lists
+            continue  # it has ended
+        except (OSError, ValueError):
+            continue
+        found += more
+        open_ += more
+    return found
+
+
+def _children(pid: int, thread: str) -> list[bytes]:
+    with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+        return file.read().split()
+
+
+def _descendants_by_parents(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdecimal():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 fields = Path("/proc", name, "stat").read_text().rpartition(")")[2].split()
-                found[int(name)] = (int(fields[1]), int(fields[21]) * page)
-    return found
-
-
-def _descendants(pid: int, tree: dict[int, tuple[int, int]] | None = None) -> list[int]:
-    tree = _tree() if tree is None else tree
-    children: dict[int, list[int]] = {}
-    for child, (parent, _) in tree.items():
-        children.setdefault(parent, []).append(child)
+                children.setdefault(int(fields[1]), []).append(int(name))
     found, open_ = [], [pid]
     while open_:
         more = children.get(open_.pop(), [])
@@ -319,31 +333,14 @@ def _descendants(pid: int, tree: dict[int, tuple[int, int]] | None = None) -> li
 
 
 def _usage(pid: int) -> tuple[int, int]:
-    """Processes of a tree and their resident bytes; of these alone, for others may be many."""
-    found, open_, resident = 0, [pid], 0
-    page = os.sysconf("SC_PAGE_SIZE")
-    while open_:
-        one = open_.pop()
-        try:
+    """Processes of a tree, and their resident bytes."""
+    count, resident = 0, 0
+    for one in (pid, *_descendants(pid)):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # it has ended
             with open(f"/proc/{one}/statm", "rb") as file:
-                resident += int(file.read().split()[1]) * page
-            for thread in os.listdir(f"/proc/{one}/task"):
-                with open(f"/proc/{one}/task/{thread}/children", "rb") as file:
-                    open_ += [int(child) for child in file.read().split()]
-        except FileNotFoundError:
-            if one == pid and _alive(pid):  # a kernel without these lists
-                tree = _tree()
-                pids = [p for p in (pid, *_descendants(pid, tree)) if p in tree]
-                return len(pids), sum(tree[p][1] for p in pids)
-            continue
-        except (OSError, ValueError, IndexError):  # it has ended
-            continue
-        found += 1
-    return found, resident
-
-
-def _alive(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}/statm")
+                resident += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            count += 1
+    return count, resident
 
 
 def _control_groups(limits: Limits) -> list[Path]:

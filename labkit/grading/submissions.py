@@ -90,7 +90,7 @@ def find(path: str | Path) -> list[Source]:
 
 def _ident(name: str) -> str:
     """A file name's stem as an id: letters, digits, dots, dashes and underscores; marked where that lost something."""
-    stem = re.sub(r"\.(ipynb|zip)$", "", name)
+    stem = re.sub(r"_assignsubmission_\w*$", "", re.sub(r"\.(ipynb|zip)$", "", name))  # Moodle's ending
     plain = re.sub(r"[^A-Za-z0-9._@+-]+", "_", stem).strip("._")[:100]
     if plain == stem:
         return plain
