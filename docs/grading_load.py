@@ -180,7 +180,8 @@ def measure(count: int, jobs: int) -> dict:
     made = {
         "lab": LAB, "submissions": count, "jobs": jobs, "status": status, "runs": spent["runs"],
         "seconds": round(spent["seconds"], 1),
-        "cpu_seconds": round(spent["cpu_seconds"], 1), "interval_s": INTERVAL_S, "peak_bytes": spent["peak_bytes"], "result_bytes": size,
+        "cpu_seconds": round(spent["cpu_seconds"], 1), "interval_s": INTERVAL_S,
+        "peak_bytes": spent["peak_bytes"], "result_bytes": size,
         "report_seconds": round(report_s, 1),
         "each_seconds": [r["seconds"] for r in found], "states": dict(Counter(r["state"] for r in found)),
         "kernels": dict(habits),
