@@ -280,7 +280,7 @@ keys = [16 * t for t in range(N // 16)]
 kinds = [[0 if key >= 16 * count else 2 if key + 15 > first else 1 for key in keys] for first, count in walked.items()]
 figure = go.Figure(
     go.Heatmap(z=kinds, x=keys, y=list(walked), xgap=3, ygap=3, zmin=0, zmax=2, showscale=False,
-               colorscale=[(0, "#eceef0"), (0.5, "#4292c6"), (1, "#9ecae1")],
+               colorscale=[(0, "#eceef0"), (1 / 2, "#4292c6"), (1, "#9ecae1")],
                hovertemplate="queries from %{y}, keys from %{x}<extra></extra>")
 )
 for color, name in (("#4292c6", "all keys seen"), ("#9ecae1", "cut by the diagonal"), ("#eceef0", "never loaded")):

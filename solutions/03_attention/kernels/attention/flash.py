@@ -33,11 +33,12 @@ def kernel_for(D):
     @cuda.jit(device=True)
     def load_tile(to, ld, A, start, row0, rows, count):
         """Rows row0 .. row0 + count - 1 of the matrix at A[start:], ld apart in the tile; zeros past its last row."""
-        zero = (float32(0), float32(0), float32(0), float32(0))
         for i in range(cuda.threadIdx.x, count * D // 4, THREADS):
             r, c = i // (D // 4), i % (D // 4) * 4
-            x = lk.cuda.load4(A, start + (row0 + r) * D + c) if row0 + r < rows else zero
-            lk.cuda.store4(to, r * ld + c, x)
+            if row0 + r < rows:
+                lk.cuda.store4(to, r * ld + c, lk.cuda.load4(A, start + (row0 + r) * D + c))
+            else:
+                lk.cuda.store4(to, r * ld + c, (float32(0), float32(0), float32(0), float32(0)))
 
     @cuda.jit
     def attention_flash(O, L, Q, K, V, N, NK, group, scale, causal):
