@@ -101,6 +101,18 @@ def test_a_matrix_turned_round():
     assert (to.view(np.uint16).reshape(8, 8) == matrix.T).all()
 
 
+def test_a_function_of_three_words():
+    @cuda.jit
+    def kernel(to, w):
+        to[0] = lk.cuda.lop3(w[0], w[1], w[2], 0xEA)
+        to[1] = lk.cuda.lop3(w[0], w[1], w[2], 0x96)
+
+    words = np.array([0x0F0F1234, 0x00FF00FF, 0x43004300], np.uint32)
+    to = np.zeros(2, np.uint32)
+    kernel[1, 1](to, words)
+    assert to.tolist() == [words[0] & words[1] | words[2], words[0] ^ words[1] ^ words[2]]
+
+
 def test_two_halves_of_a_word():
     @cuda.jit
     def kernel(to, words):
@@ -125,6 +137,8 @@ def test_two_halves_of_a_word():
         (lambda w: lk.cuda.movmatrix_transposed(w), (int64,), "takes a uint32"),
         (lambda a, b: lk.cuda.pack_bf16x2(a, b), (float32, int32), "takes float32"),
         (lambda w: lk.cuda.unpack_f16x2(w), (int32,), "takes a uint32"),
+        (lambda w, n: lk.cuda.lop3(w, w, w, n), (uint32, int32), "constant table"),
+        (lambda w: lk.cuda.lop3(w, w, 1, 0xEA), (uint32,), "three uint32"),
         (lambda a, b: lk.cuda.cp_async(a, 0, b, 0, 16), (int64[::1], int8[::1]), "cp_async takes a 1-D array"),
         (lambda a, b: lk.cuda.cp_async(a, 0, b, 0, 1.0), (int8[::1], int8[::1]), "number of bytes"),
         (lambda n: lk.cuda.cp_async_wait(n), (int32,), "constant number of groups"),

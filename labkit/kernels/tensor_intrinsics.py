@@ -9,6 +9,7 @@
     w = lk.cuda.pack_f16x2(low, high)                two float32 rounded to float16, as a fragment holds them
     w = lk.cuda.pack_bf16x2(low, high)               ... and to bfloat16
     low, high = lk.cuda.unpack_f16x2(w)              the two float16 of a uint32, as float32
+    w = lk.cuda.lop3(a, b, c, 0xEA)                  (a & b) | c in one instruction; 0xF0 & 0xCC | 0xAA says what
     y = lk.cuda.exp2_approx(x)                       2 to the x by one instruction, 0 for -inf
     lk.cuda.cp_async(tile, i, A, j, n)               start copying n of 16 bytes, zeros for the rest
     lk.cuda.cp_async_commit()                        what was started is a group
@@ -203,6 +204,22 @@ def unpack_f16x2(typingctx, word):
         return cgutils.pack_array(builder, [builder.fpext(part, _F32) for part in parts])
 
     return types.UniTuple(types.float32, 2)(word), codegen
+
+
+@intrinsic
+def lop3(typingctx, a, b, c, table):
+    """Bitwise function of three uint32: the constant `table` is its value at a = 0xF0, b = 0xCC, c = 0xAA."""
+    if any(word != _WORD for word in (a, b, c)):
+        raise TypingError(f"lop3 takes three uint32, not {a}, {b} and {c}; convert with uint32(...).")
+    if not (isinstance(table, types.IntegerLiteral) and 0 <= table.literal_value < 256):
+        raise TypingError(f"lop3 takes a constant table of 0 to 255, not {table}.")
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(_I32, [_I32] * 3)
+        code = f"lop3.b32 $0, $1, $2, $3, {table.literal_value};"
+        return builder.call(ir.InlineAsm(kind, code, "=r,r,r,r"), args[:3])
+
+    return _WORD(a, b, c, table), codegen
 
 
 @intrinsic

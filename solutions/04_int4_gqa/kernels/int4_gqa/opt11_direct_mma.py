@@ -58,18 +58,24 @@ def number_of(word):
 @cuda.jit(device=True)
 def low_halves(a, b):
     """The lower 16 bits of a, then those of b."""
-    return uint32(a & 0xFFFF | b << 16)
+    return uint32(libdevice.byte_perm(int32(a), int32(b), 0x5410))
 
 
 @cuda.jit(device=True)
 def high_halves(a, b):
-    return uint32(a >> 16 | b & 0xFFFF0000)
+    return uint32(libdevice.byte_perm(int32(a), int32(b), 0x7632))
 
 
 @cuda.jit(device=True)
 def pair(word, i):
-    """Nibbles i and i + 4 of a word, as the bfloat16 pair 128 + n."""
-    return uint32(word >> 4 * i & 0x000F000F | 0x43004300)
+    """Nibbles i and i + 4 of a word, as the bfloat16 pair 128 + n: word & 0x000F000F | 0x43004300, at once."""
+    return lk.cuda.lop3(uint32(word >> 4 * i), uint32(0x000F000F), uint32(0x43004300), 0xEA)
+
+
+@cuda.jit(device=True)
+def at(rooms, i):
+    """rooms[i], where i is not negative: numba would wrap it, by a comparison and a selection for each load."""
+    return rooms[uint32(i)]
 
 
 @functools.cache
@@ -155,8 +161,8 @@ def kernel_for(GROUPS):
             for j in range(4):
                 w0 = w1 = w2 = w3 = uint32(0)
                 if head0 + g < HQ:
-                    at = (b * HQ + head0 + g) * (D // 2) + 4 * (q + 4 * j)
-                    w0, w1, w2, w3 = Q[at], Q[at + 1], Q[at + 2], Q[at + 3]
+                    start_q = (b * HQ + head0 + g) * (D // 2) + 4 * (q + 4 * j)
+                    w0, w1, w2, w3 = Q[start_q], Q[start_q + 1], Q[start_q + 2], Q[start_q + 3]
                 fragment[j, 0], fragment[j, 1] = low_halves(w0, w2), high_halves(w0, w2)
                 fragment[j, 2], fragment[j, 3] = low_halves(w1, w3), high_halves(w1, w3)
                 for i in range(4):
@@ -203,13 +209,15 @@ def kernel_for(GROUPS):
                     for e in range(2):
                         row[e] = k + (R_STEP * g + M_STEP * (m + e)) * WORDS
                         for group in range(GROUPS):
-                            by[e, group, 0], by[e, group, 1] = lk.cuda.unpack_f16x2(rooms[row[e] + group])
+                            by[e, group, 0], by[e, group, 1] = lk.cuda.unpack_f16x2(at(rooms, row[e] + group))
                         s[m + e, 0] = s[m + e, 1] = float32(0)
                     for group in range(GROUPS):
                         zero = float32(0)
                         c = (zero, zero, zero, zero)
                         for j in range(PER_GROUP * group, PER_GROUP * (group + 1)):
-                            w0, w1 = rooms[row[0] + GROUPS + q + 4 * j], rooms[row[1] + GROUPS + q + 4 * j]
+                            w0, w1 = (
+                                at(rooms, row[0] + GROUPS + q + 4 * j), at(rooms, row[1] + GROUPS + q + 4 * j)
+                            )
                             a = (pair(w0, 0), pair(w1, 0), pair(w0, 1), pair(w1, 1))
                             c = lk.cuda.mma_m16n8k16_bf16(a, (fragment[j, 0], fragment[j, 1]), c)
                             a = (pair(w0, 2), pair(w1, 2), pair(w0, 3), pair(w1, 3))
@@ -252,7 +260,7 @@ def kernel_for(GROUPS):
                     total[0] += p0
                     total[1] += p1
                     for group in range(GROUPS):
-                        scale, shift = lk.cuda.unpack_f16x2(rooms[header + group])
+                        scale, shift = lk.cuda.unpack_f16x2(at(rooms, header + group))
                         shift += float32(8) * scale
                         shifted[group, 0] += p0 * shift
                         shifted[group, 1] += p1 * shift
@@ -272,8 +280,8 @@ def kernel_for(GROUPS):
                         # Rows g and g + 8 of product n are numbers n of words g and g + 8.
                         for half in range(2):
                             for e in range(4):  # 4 nibbles of one token and 4 of the next
-                                two, at = e // 2 * 2, g + e % 2 * 8
-                                x, y = rooms[row[two] + at], rooms[row[two + 1] + at]
+                                two, word = e // 2 * 2, g + e % 2 * 8
+                                x, y = at(rooms, row[two] + word), at(rooms, row[two + 1] + word)
                                 w[e] = low_halves(x, y) if half == 0 else high_halves(x, y)
                             for i4 in range(4):
                                 n = 4 * half + i4
@@ -286,8 +294,8 @@ def kernel_for(GROUPS):
                         # Rows of a product are of one group: g and g + 8 are numbers 2 n and 2 n + 1 of half a word.
                         for group in range(GROUPS):
                             for e in range(2):
-                                at = 4 * group + g % 4
-                                x, y = rooms[row[2 * e] + at], rooms[row[2 * e + 1] + at]
+                                word = 4 * group + g % 4
+                                x, y = at(rooms, row[2 * e] + word), at(rooms, row[2 * e + 1] + word)
                                 w[e] = low_halves(x, y) if g < 4 else high_halves(x, y)
                             for i4 in range(0, 4, 2):
                                 n = 2 * group + i4 // 2
@@ -317,8 +325,8 @@ def kernel_for(GROUPS):
                     rooms[room + h * D + d] = bits_of(number)
             if g == 0:
                 for e in range(2):
-                    at = room + HEADS * D + 2 * (2 * q + e)
-                    rooms[at], rooms[at + 1] = bits_of(best[e]), bits_of(total[e])
+                    stat = room + HEADS * D + 2 * (2 * q + e)
+                    rooms[stat], rooms[stat + 1] = bits_of(best[e]), bits_of(total[e])
             cuda.syncthreads()  # each warp's are there
             # Pieces of a block and pieces of a sequence follow each other: no two have the same worker + b.
             part = (cuda.blockIdx.y * (WORKERS + B) + worker + b) * HEADS
@@ -328,9 +336,9 @@ def kernel_for(GROUPS):
                 for n in range(WARPS):
                     most = max(most, number_of(rooms[n * ROOM + HEADS * D + 2 * h]))
                 for n in range(WARPS):
-                    at = n * ROOM + HEADS * D + 2 * h
-                    times = lk.cuda.exp2_approx((number_of(rooms[at]) - most) * float32(SCALE))
-                    whole += times * number_of(rooms[at + 1])
+                    stat = n * ROOM + HEADS * D + 2 * h
+                    times = lk.cuda.exp2_approx((number_of(rooms[stat]) - most) * float32(SCALE))
+                    whole += times * number_of(rooms[stat + 1])
                     number += times * number_of(rooms[n * ROOM + h * D + d])
                 parts[(part + h) * D + d] = number
                 if d == 0:
