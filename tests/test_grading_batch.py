@@ -13,8 +13,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from labkit import problems
 from labkit.errors import LabkitError
-from labkit.grading import batch, grade, results, sandbox, scheme
+from labkit.grading import batch, gates, grade, results, sandbox, scheme
 from labkit.grading.submissions import Source
 from labkit.notebook.build import masters, notebook
 
@@ -84,6 +85,20 @@ def test_all_solutions_get_full_marks(tmp_path, master):
     result = grade.grade_one(path, tmp_path / "out", root=ROOT, scheme=table)
     lost = [i for i in result["items"] if i["state"] not in ("pass", "pending")]
     assert not lost and result["points"] + result["pending"] == pytest.approx(result["possible"])
+
+
+@pytest.mark.parametrize("problem", [n for n in problems.names() if any(s.gates for s in problems.get(n).ladder)])
+def test_every_gate_tells_a_rung_from_the_one_below(tmp_path, problem):
+    """In each language: the solution passes it, and the rung below does not."""
+    with grade.Grader(ROOT, tmp_path) as grader:
+        for step in problems.get(problem).ladder:
+            for language in step.languages if step.gates else ():
+                item = scheme.Item("a", "kernel", 1.0, "", problem, step.name, language, "", (), gates=step.gates)
+                optimised, unoptimised = grader.references.of(item, language)
+                for gate in step.gates:
+                    assert gates.passes(gate, optimised, optimised, unoptimised), (step.name, language, gate)
+                    assert not gates.passes(gate, unoptimised, optimised, unoptimised), (step.name, language, gate)
+                assert not gates.excesses(optimised, optimised, unoptimised)
 
 
 def test_wrong_kernels_lose_points_for_the_right_reason(tmp_path, table):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from labkit.errors import LabkitError
+from labkit.problems._metrics import LOAD_SECTORS, LOADS, STORE_SECTORS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 LONG = 1024  # keys from which on the data are plain, as they are timed
@@ -185,9 +186,11 @@ problem = Problem(
     options=OPTIONS,
     ladder=(
         Step("naive", "three kernels: scores, softmax, weighted sum; the scores in memory", "sectors; peak memory"),
-        Step("tiled", "the two products from tiles in shared memory", "global load requests"),
-        Step("online_softmax", "one kernel, a warp per query: no score is ever stored", "store sectors; peak memory"),
-        Step("flash", "tiles of queries and keys, sums in registers", "load sectors; shared wavefronts"),
+        Step("tiled", "the two products from tiles in shared memory", "global load requests", gates=(LOADS,)),
+        Step("online_softmax", "one kernel, a warp per query: no score is ever stored", "store sectors; peak memory",
+             gates=(STORE_SECTORS,)),
+        Step("flash", "tiles of queries and keys, sums in registers", "load sectors; shared wavefronts",
+             gates=(LOAD_SECTORS,)),
         Step("flash_double_buffered", "V is copied while K is multiplied, and K while V is", "stalls at the barrier"),
     ),
     shapes=SHAPES,

@@ -8,6 +8,7 @@ cache, as on one of eight GPUs that hold a Llama 2 70B. What lies beyond a seque
 from __future__ import annotations
 
 from labkit.problems import _kv_int4 as kv
+from labkit.problems._metrics import INSTRUCTIONS, LOAD_CONFLICTS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 _WMMA = "wmma loads its fragments from global memory here, and numba has no wmma; int4_gqa's rungs have mma instead"
@@ -83,11 +84,11 @@ problem = Problem(
         Step("cuda_core", "a warp per token, lanes share a row", "instructions per byte"),
         Step(
             "cu_baseline", "8 heads at once on tensor cores, 4 warps", "tensor operations; local memory",
-            languages=("cuda",), why=_WMMA,
+            languages=("cuda",), why=_WMMA, gates=(INSTRUCTIONS,),
         ),
         Step(
             "cu_optimized", "int4_gqa's rungs, as far as they concern bfloat16", "stalls; bank conflicts",
-            languages=("cuda",), why=_WMMA,
+            languages=("cuda",), why=_WMMA, gates=(LOAD_CONFLICTS,),
         ),
         Step("direct_mma", "ldmatrix and mma on tiles that arrive ahead; work cut evenly", "DRAM throughput"),
     ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from labkit.problems import _kv_int4 as kv
 from labkit.problems import gqa_bf16
+from labkit.problems._metrics import INSTRUCTIONS, LOAD_CONFLICTS, SHARED_LOADS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -78,7 +79,8 @@ def instruction_budget() -> float:
 
 LADDER = (
     Step("cuda_core", "a warp per token, lanes share a row", "instructions per number"),
-    Step("cu_baseline", "8 heads at once on tensor cores, 4 warps", "tensor operations; instructions"),
+    Step("cu_baseline", "8 heads at once on tensor cores, 4 warps", "tensor operations; instructions",
+         gates=(INSTRUCTIONS,)),
     Step("opt01_unroll_k", "8 words of K loaded before the first is used", "long scoreboard stalls at K"),
     Step("opt02_cast_p", "P to bfloat16 in place, two at a time", "shared wavefronts; barriers"),
     Step("opt03_max_registers", "a thread's maximum is of one head", "local loads and stores"),
@@ -87,9 +89,10 @@ LADDER = (
     Step("opt06_group_vector_loads", "8 bytes a load, if rows let it", "global load requests"),
     Step("opt07_max_from_fragment", "the maximum out of the fragments", "shared load wavefronts"),
     Step("opt08_p_into_fragment", "P rounded on its way into the fragment", "barriers; shared stores"),
-    Step("opt09_swizzle_p", "P tile by tile in shared memory", "shared bank conflicts"),
-    Step("opt10_pad_dequant", "rows of dequantised K and V padded", "shared bank conflicts"),
-    Step("opt11_direct_mma", "packed words straight into mma's fragments; scales outside", "instructions per number"),
+    Step("opt09_swizzle_p", "P tile by tile in shared memory", "shared bank conflicts", gates=(LOAD_CONFLICTS,)),
+    Step("opt10_pad_dequant", "rows of dequantised K and V padded", "shared bank conflicts", gates=(LOAD_CONFLICTS,)),
+    Step("opt11_direct_mma", "packed words straight into mma's fragments; scales outside", "instructions per number",
+         gates=(SHARED_LOADS,)),
 )
 
 problem = Problem(
