@@ -363,8 +363,8 @@ def in_parts(s, v):
 print(prove(in_parts))
 
 # %% [markdown]
-# That was more than one proof. Since any order will do, blocks may take keys in tiles, as in the next notebook, and
-# long rows may be divided among blocks, as decoding does in the notebook after those.
+# This is worth more than it seems. Since any order will do, blocks may take keys in tiles, as in the next notebook, and
+# a long row may be divided among blocks, as in [decoding](06_decode_and_kv_cache.ipynb).
 
 # %% solved_only=true
 assert prove(in_parts) == "Right for all 310 rows."
