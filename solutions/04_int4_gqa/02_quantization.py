@@ -265,7 +265,7 @@ figure.update_layout(
 )
 
 # %% [markdown]
-# Row-wise, one outlier drowns the whole row: at a factor of 50, nearly all that is left of the others is their mean.
+# Row-wise, one outlier drowns the whole row: at a factor of 50, the others' errors are larger than they are themselves.
 # With 4 groups, it spoils the 31 that share its group, and spares 96. For 12 bytes more. Which of the two lines is
 # better *without* outliers, and why? A group of 32 has extremes that lie closer together than those of 128.
 
@@ -275,7 +275,7 @@ print(f"no outlier: {loss[1][0]:.1%} row-wise, {loss[4][0]:.1%} with 4 groups")
 # %% solved_only=true
 assert loss[4][0] < loss[1][0] < 0.15
 assert all(b < a for a, b in zip(loss[1], loss[4]))
-assert loss[1][factors.index(50)] > 0.9 and loss[4][factors.index(50)] < 0.55
+assert loss[1][factors.index(50)] > 1 and loss[4][factors.index(50)] < 0.55
 assert loss[1] == sorted(loss[1])
 
 # %% [markdown]
