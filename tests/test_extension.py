@@ -305,6 +305,10 @@ def test_launches_are_the_files_own():
         assert f"{launch.suffix}\n" in text or not launch.suffix
         kernel = Path(text.split('#include "')[1].split('"')[0])
         assert kernel.exists() and "__global__" not in text, "the kernel is included, not copied"
+        # In a namespace of its own, for files share names of device functions; and what it includes is not in there.
+        before, inside = text.split(f"namespace of_{launch.symbol} {{\n")
+        assert inside.split("}\n")[0] == f'#include "{kernel}"\n'
+        assert all(f"{line}\n" in before for line in kernel.read_text().splitlines() if line.startswith("#include"))
 
 
 def test_operators_pass_what_launches_take():
