@@ -614,7 +614,7 @@ page = pd.DataFrame(
         "sectors stored": int(p[STORED]),
         "warp instructions": int(p[INSTRUCTIONS]),
         "bytes of scores in memory": at["S"] if "S" in at else 0,
-        "and at N = 131,072, by arithmetic": 4 * 131072**2 if "S" in at else 0,
+        "and at N = 131,072, by arithmetic": 4 * (2**17) ** 2 if "S" in at else 0,
     }
     for p, at in ((p_tiled, buffers(tiled, **small)), (p_online, buffers(online, **small)))
 )

@@ -611,4 +611,4 @@ assert [a - b for a, b in zip(taken["tiled"], taken["flash"])] == [4 * n * n for
 # FlashAttention's work and its loads still grow with $N^2$. What grows like $N$ is its *memory*, and what became
 # small is the factor in front.
 #
-# Next: [FlashAttention, backward](04_flash_backward.ipynb), and then [attention on tensor cores](05_tensor_cores.ipynb).
+# Next: [FlashAttention, backward](04_flash_backward.ipynb), then [attention on tensor cores](05_tensor_cores.ipynb).
