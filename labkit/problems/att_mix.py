@@ -132,8 +132,8 @@ problem = Problem(
             "bytes of v does a block of 32 warps have in flight then?",
             lambda: 16 * 4 * 32 * 32,
             "bytes",
-            "16 loads of 128 bytes, for each of 32 warps: as many as fill a multiprocessor's share, about 26,000 "
-            "bytes by Little's law, more than twice.",
+            "16 loads of 128 bytes for each of 32 warps: more than twice the 26,000 bytes that Little's law asks of a "
+            "multiprocessor.",
         ),
     },
 )

@@ -211,7 +211,7 @@ problem = in_16_bits(
         "split_kv/batch": Question(
             "And for B = 512, HQ = 8?",
             lambda: splits_of({"B": 512, "HQ": 8, "T": 8192}),
-            "pieces",
+            "",
             "4096 blocks without any cut: the batch fills the GPU by itself.",
         ),
         "split_kv/parts": Question(
