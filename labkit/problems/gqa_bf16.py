@@ -11,8 +11,6 @@ from labkit.problems import _kv_int4 as kv
 from labkit.problems._metrics import INSTRUCTIONS, LOAD_CONFLICTS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
-_WMMA = "wmma loads its fragments from global memory here, and numba has no wmma; int4_gqa's rungs have mma instead"
-
 
 def reference(Q, K, V, lengths, split_k=16):
     return kv.attend(Q, kv.inside(K, lengths), kv.inside(V, lengths), lengths)
@@ -84,11 +82,11 @@ problem = Problem(
         Step("cuda_core", "a warp per token, lanes share a row", "instructions per byte"),
         Step(
             "cu_baseline", "8 heads at once on tensor cores, 4 warps", "tensor operations; local memory",
-            languages=("cuda",), why=_WMMA, gates=(INSTRUCTIONS,),
+            gates=(INSTRUCTIONS,),
         ),
         Step(
             "cu_optimized", "int4_gqa's rungs, as far as they concern bfloat16", "stalls; bank conflicts",
-            languages=("cuda",), why=_WMMA, gates=(LOAD_CONFLICTS,),
+            gates=(LOAD_CONFLICTS,),
         ),
         Step("direct_mma", "ldmatrix and mma on tiles that arrive ahead; work cut evenly", "DRAM throughput"),
     ),

@@ -22,7 +22,7 @@ WRONG = [
     Wrong(
         "V beyond the length",
         "cu_baseline",
-        None,
+        (("0xFFFF if t < n else 0", "0xFFFF"), ("0xFFFF if t + 1 < n else 0", "0xFFFF")),
         ("if (t0 + STEP <= n)", "if (t0 < n)"),
         "value|out_of_bounds",
         r"O\[\d, \d, \d+\] got|outside",
@@ -30,15 +30,15 @@ WRONG = [
     Wrong(
         "no barrier after the scores",
         "cu_optimized",
-        None,
+        ("cuda.syncthreads()  # all scores are there, and each warp's maxima", ""),
         ("__syncthreads();  // all scores are there, and each warp's maxima", ""),
         "race",
-        r"shared",
+        r"shared|no barrier between",
     ),
     Wrong(
         "one warp's sum for all",
         "cu_baseline",
-        None,
+        ("whole += floats[ACROSS + i * HEADS + tid]", "whole = floats[ACROSS + i * HEADS + tid]"),
         ("sums[tid] = (w ? sums[tid] : 0.0f) + across[w * HEADS + tid];", "sums[tid] = across[w * HEADS + tid];"),
         "value",
         r"O\[\d, \d, \d+\] got",

@@ -1,8 +1,8 @@
 """gqa_bf16/direct_mma: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in bfloat16; tensor cores.
 
-Against cuda_core: all 8 heads at once, on tensor cores. Each warp has tiles of 16 tokens of its own on their way by
-cp.async, ldmatrix makes fragments of them (of V turned round), 16 tokens as rows and the 8 heads as columns of
-mma.m16n8k16; movmatrix turns the scores into the operand of the second product, with 16 numbers as rows. The softmax is
+Against cu_optimized: nobody waits for loads. Each warp has tiles of 16 tokens of its own on their way by cp.async,
+ldmatrix makes fragments of them (of V turned round), 16 tokens as rows and the 8 heads as columns of mma.m16n8k16;
+movmatrix turns the scores into the operand of the second product, with 16 numbers as rows. The softmax is
 kept online. The 16-byte pieces of a row change places, so that the 8 rows of a matrix find 32 banks. The tokens of all
 sequences are cut evenly among the blocks; a second kernel puts the pieces together. (CUDA C++ has 4 warps in a block;
 here 2 of them fill the 48 KiB of shared memory that numba can ask for, and twice as many blocks share the tokens.)
