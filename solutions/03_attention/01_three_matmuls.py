@@ -199,8 +199,16 @@ CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum"
 STORE_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
 FMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
+
+def written(p):
+    """The profile `p`, if its kernel multiplies about as often as the two products need."""
+    if p[FMA] < attention.flops(p.shape) / 4:
+        raise lk.LabkitError(f"{p.kernel} does not multiply yet; write it, run its cell, and come back.")
+    return p
+
+
 small = shape(N=64, D=64)  # one head
-p_naive = naive.profile(**small)
+p_naive = written(naive.profile(**small))
 p_naive
 
 # %% [markdown]
@@ -416,7 +424,7 @@ tiled.check()
 # ### Profile
 
 # %%
-p_tiled = tiled.profile(**small)
+p_tiled = written(tiled.profile(**small))
 p_tiled.diff(p_naive)
 
 # %% [markdown]

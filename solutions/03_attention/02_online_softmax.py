@@ -513,8 +513,16 @@ STORED = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
 INSTRUCTIONS = "smsp__inst_executed.sum"
 FMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
+
+def written(p):
+    """The profile `p`, if its kernel multiplies about as often as the two products need."""
+    if p[FMA] < attention.flops(p.shape) / 4:
+        raise lk.LabkitError(f"{p.kernel} does not multiply yet; write it, run its cell, and come back.")
+    return p
+
+
 small = shape(N=64, D=64)
-p_tiled, p_online = tiled.profile(**small), online.profile(**small)
+p_tiled, p_online = written(tiled.profile(**small)), written(online.profile(**small))
 p_online.diff(p_tiled)
 
 # %% [markdown]
