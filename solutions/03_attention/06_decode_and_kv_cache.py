@@ -590,17 +590,17 @@ split_kv = decode_attention_f16["split_kv"]
 split_kv.check()
 
 # %% [markdown]
-# One sequence of 16,384 tokens, cut into more and more pieces (modelled on an H200):
+# One sequence of 8192 tokens, cut into more and more pieces (modelled on an H200):
 
 # %%
-long = dict(B=1, T=16384, HQ=8, HKV=1, D=128)
+long = dict(B=1, T=8192, HQ=8, HKV=1, D=128)
 curve = {}
-for splits in (1, 8, 64):
+for splits in (1, 8, 32):
     t = curve[splits] = lk.predict(split_kv, **long, splits=splits)
     print(f"{splits:3} pieces: {1e3 * t.ms:6.1f} us, bound by {t.binds} ({t.origin})")
 
 # %% solved_only=true
-assert curve[8].ms < curve[1].ms / 4 and curve[64].ms < curve[8].ms / 2
+assert curve[8].ms < curve[1].ms / 4 and curve[32].ms < curve[8].ms / 1.5
 
 # %% [markdown]
 # ## Read K and V once: split_kv_mma
@@ -701,10 +701,10 @@ decode_attention["fused", "cuda"].check()
 # %% check="att_mix/prefetch" language="cuda"
 att_mix["prefetch", "cuda"].check()
 
-# %% kernel="decode_attention_f16/split_kv_mma" language="cuda" given=true
+# %% [markdown]
+# And the rung that cuts evenly, to be read; `decode_attention_f16["split_kv_mma", "cuda"].check()` checks it.
 
-# %% check="decode_attention_f16/split_kv_mma" language="cuda"
-decode_attention_f16["split_kv_mma", "cuda"].check()
+# %% kernel="decode_attention_f16/split_kv_mma" language="cuda" given=true
 
 # %% [markdown]
 # ## Your page
