@@ -93,6 +93,8 @@ def test_every_gate_tells_a_rung_from_the_one_below(tmp_path, problem):
     with grade.Grader(ROOT, tmp_path) as grader:
         for step in problems.get(problem).ladder:
             for language in step.languages if step.gates else ():
+                if scheme.below(problem, step.name, language) is None:
+                    continue  # the scheme gives it no gates
                 item = scheme.Item("a", "kernel", 1.0, "", problem, step.name, language, "", (), gates=step.gates)
                 optimised, unoptimised = grader.references.of(item, language)
                 for gate in step.gates:

@@ -220,6 +220,13 @@ def test_points_may_be_given_by_item_or_by_check_cell(tmp_path):
             scheme.read_points(tmp_path / "p.csv")
 
 
+def test_a_rung_without_one_below_has_no_gates():
+    assert scheme.below("gemm", "coalesced", "numba") == "naive" and scheme.below("gemm", "naive", "numba") is None
+    assert scheme.below("precision", "half2", "cuda") == "fp16"
+    for item in scheme.load(ROOT).items:
+        assert not item.gates or all(scheme.below(item.problem, item.rung, c.language) for c in item.cells)
+
+
 def test_notebooks_are_known_by_ids_magics_or_keys(tmp_path, book, table):
     stripped = [{k: v for k, v in c.items() if k not in ("id", "metadata")} for c in book["cells"]]
     found = submissions.read(_write(tmp_path, json.dumps({"cells": stripped})))

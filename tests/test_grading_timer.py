@@ -191,6 +191,15 @@ def test_workspaces_and_what_the_host_writes_are_as_they_were_before_every_run(m
     assert len(found.get("yours_ms", ())) == timer.MOST_SAMPLES, found
 
 
+def test_outputs_that_the_host_only_looks_at_are_unwritten_still():
+    """A view of another shape, such as torch makes by `flatten`, writes nothing."""
+    source = (ROOT / "tests/attacks/honest/zeroed_output.py").read_text()
+    for line, fresh in (("y.flatten()", True), ("y.zero_()", False), ("y[:1] = 0", False)):
+        blob = recorded("reduce", source.replace("y.zero_()", line), "numba", "sequential")
+        header, _ = wire.Reader(1 << 26).feed(blob)
+        assert header["recording"]["buffers"][0]["fresh"] is fresh, line
+
+
 class _Same(dict):
     def __missing__(self, _: str) -> float:
         return self.value

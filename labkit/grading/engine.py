@@ -71,7 +71,7 @@ def unpack_recording(data: bytes, tensors: list[dict[str, Any]], bytes_of: list[
 
 def poisoned(nbytes: int, dtype: str) -> np.ndarray:
     """The bytes that `labkit.check.poison` leaves in an output of this dtype."""
-    return np.full(nbytes, 0xFF if "float" in dtype else 0x81, np.uint8)
+    return np.full(nbytes, wire.mark(dtype), np.uint8)
 
 
 def handle(header: dict[str, Any], blobs: list[bytes]) -> bytes:

@@ -933,12 +933,10 @@ class References:
         return self._recorded[trial]
 
     def _rungs(self, item: Item, language: str) -> Iterator[Any]:
-        problem = problems.get(item.problem)
-        names = [step.name for step in problem.ladder if language in step.languages]
-        at = names.index(item.rung)
-        if at == 0:
+        under = schemes.below(item.problem, item.rung, language)
+        if under is None:
             raise LabkitError(f"{item.problem}/{item.rung} has gates and no rung below it to judge them by.")
-        for name in (item.rung, names[at - 1]):
+        for name in (item.rung, under):
             yield self._rung(item.problem, name, language)
 
     def _rung(self, problem: str, rung: str, language: str) -> Any:

@@ -191,7 +191,15 @@ def _kernel(check: tuple, kernels: dict, notebook: str) -> Item:
     step = problems.get(problem).step(rung)
     own = kernels[problem, rung, language]
     others = [cell for key, cell in kernels.items() if key[:2] == (problem, rung) and cell is not own]
+    told = all(below(problem, rung, cell.language) for cell in (own, *others))
     return Item(
         own.id, "kernel", points, notebook, problem, rung, language, "", (own, *others),
-        gates=step.gates, timed=step.timed,
+        gates=step.gates if told else (), timed=step.timed,
     )  # fmt: skip
+
+
+def below(problem: str, rung: str, language: str) -> str | None:
+    """The rung that gates of this one are judged by: the last before it in the same language, if there is one."""
+    names = [step.name for step in problems.get(problem).ladder if language in step.languages]
+    at = names.index(rung)
+    return names[at - 1] if at else None

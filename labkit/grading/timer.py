@@ -106,14 +106,11 @@ class _Replay:
             elif data is not None:
                 view.copy_(data)
             else:
-                view.fill_(_POISON["float" in buffer.dtype] if buffer.fresh else 0)
+                view.fill_(wire.mark(buffer.dtype) if buffer.fresh else 0)
 
     def run(self) -> None:
         for launch, code, cluster in self.launches:
             self.device.launch(launch, code, cluster, self.views)
-
-
-_POISON = {True: 0xFF, False: 0x81}  # as `labkit.check.poison` has it
 
 
 def _room(device: Any, nbytes: int, misalign: int = 0) -> Any:

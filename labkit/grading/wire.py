@@ -31,6 +31,11 @@ def pack(header: dict[str, Any], blobs: Sequence[bytes | memoryview] = ()) -> by
     return b"".join([struct.pack("<Q", len(text)), text, *blobs])
 
 
+def mark(dtype: str) -> int:
+    """The byte that outputs of a dtype are poisoned with, as `labkit.check.poison` has it."""
+    return 0xFF if "float" in dtype else 0x81
+
+
 class Reader:
     """Puts a frame together from pieces; `most` bounds its bytes."""
 

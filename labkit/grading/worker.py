@@ -1,11 +1,12 @@
 """UNTRUSTED, in a sandbox: runs a submission's host code, which only records launches. Nothing it says is a verdict.
 
-A job names a problem, a rung, a language and shapes, and brings the kernel's source. Inputs are zeros; the answer is
-one recording per shape, or what went wrong as a sentence for the student.
+A job names a problem, a rung, a language and shapes, and brings the kernel's source. Inputs are zeros, outputs are
+poisoned; the answer is one recording per shape, or what went wrong as a sentence for the student.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import tempfile
 import zlib
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from labkit.grading import wire
+from labkit.grading.wire import mark
 
 MOST_JOB = 4 << 20
 
@@ -20,9 +22,13 @@ MOST_JOB = 4 << 20
 def pack_recording(recording: Any, given: int, outputs: int) -> bytes:
     """A recording as bytes, without the data of its first `given` buffers, which the engine puts in.
 
-    The first `outputs` of them are outputs: what the host wrote into one before its first launch goes along.
+    The first `outputs` of them are outputs: what the host wrote into one before its first launch goes along. One that
+    holds nothing but poison was not written, whatever the host did with it.
     """
     datas = []
+    for i, buffer in enumerate(recording.buffers[:outputs]):
+        if not buffer.fresh and bool((buffer.data == mark(buffer.dtype)).all()):
+            recording.buffers[i] = dataclasses.replace(buffer, fresh=True)
     for i, buffer in enumerate(recording.buffers):
         blank = outputs <= i < given or buffer.fresh or not buffer.data.any()
         datas.append(b"" if blank else zlib.compress(buffer.data, 1))
@@ -56,7 +62,7 @@ def handle(header: dict[str, Any], blobs: list[bytes]) -> bytes:
     p = rung.problem
     for shape in header["shapes"]:
         tensors = {
-            name: _zeros(spec.shape(shape), getattr(torch, spec.dtype))
+            name: _made(spec.shape(shape), getattr(torch, spec.dtype), mark(spec.dtype) if name in p.outputs else 0)
             for name, spec in {**p.outputs, **p.inputs}.items()
         }
         outputs = {name: tensors[name] for name in p.outputs}
@@ -72,15 +78,18 @@ def handle(header: dict[str, Any], blobs: list[bytes]) -> bytes:
     return wire.pack({"results": results}, recordings)
 
 
-def _zeros(shape: tuple[int, ...], dtype: Any) -> Any:
-    """A tensor of zeros that takes memory where it is written only; it starts at a multiple of 256 bytes."""
+def _made(shape: tuple[int, ...], dtype: Any, fill: int) -> Any:
+    """A tensor of equal bytes, which starts at a multiple of 256; zeros take memory where they are written only."""
     import numpy as np
     import torch
 
     nbytes = math.prod(shape) * dtype.itemsize
     raw = np.zeros(nbytes + 256, np.uint8)
     start = -raw.ctypes.data % 256
-    return torch.from_numpy(raw[start : start + nbytes]).view(dtype).reshape(shape)
+    raw = raw[start : start + nbytes]
+    if fill:
+        raw.fill(fill)
+    return torch.from_numpy(raw).view(dtype).reshape(shape)
 
 
 def _warm() -> None:
