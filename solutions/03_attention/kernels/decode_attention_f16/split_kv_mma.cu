@@ -158,15 +158,16 @@ __device__ void attend(T16 *O, float *parts, float *stats, int *cuts, const T16 
         const T16 *keys = K + row0 * D, *values = V + row0 * D;
         auto start = [&](int i, int stage) {
             if (i < turns) {
-                int t = TOKENS * (tile0 + warp + WARPS * i);
+                int t = TOKENS * (tile0 + warp + WARPS * i) + lane / (D / 8), c = lane % (D / 8);
                 unsigned to = base + stage * 2 * TILE;
+                size_t at = (size_t)t * step + 8 * c;  // of row lane / (D / 8); a turn of all lanes is 256 / D rows
                 #pragma unroll
-                for (int n = lane; n < TOKENS * D / 8; n += 32) {
-                    int r = n / (D / 8), c = n % (D / 8);
+                for (int r = 0; r < TOKENS; r += 256 / D) {
                     bool inside = t + r < length;
-                    size_t at = (inside ? t + r : 0) * step + 8 * c;
-                    copy16(to + place<D>(r, c), keys + at, inside);
-                    copy16(to + TILE + place<D>(r, c), values + at, inside);
+                    unsigned there = to + place<D>(r + lane / (D / 8), c);
+                    copy16(there, inside ? keys + at : K, inside);
+                    copy16(there + TILE, inside ? values + at : V, inside);
+                    at += 256 / D * step;
                 }
             }
             asm volatile("cp.async.commit_group;" ::: "memory");  // an empty group keeps the count
