@@ -190,7 +190,7 @@ assert set(pictures.arrays) == {"Q", "K", "V", "O", "L"}
 lk.plots.access_map(pictures, "tK")
 
 # %% [markdown]
-# Only the number of multiply-adds matters in the end. How many wavefronts does shared memory hand out for each (for
+# In the end, multiply-adds are what counts. How many wavefronts does shared memory hand out for each (for
 # each *warp* of them)? A multiprocessor can start 4 in a cycle, and hand out one wavefront.
 
 # %%
@@ -211,8 +211,8 @@ assert 0.3 < per_fma < 0.5
 #
 # You predicted how much work a block does for each byte of $K$ and $V$. Where do these bytes come from? At $N = 8192$
 # and $D = 128$ a head's $K$ and $V$ take 8 MB, and all blocks of the head want the same. An H200 keeps 60 MB in its
-# L2, so that memory delivers them about once, and the L2 all further times. The scores of one head take 268 MB: they
-# fit nowhere.
+# L2, so that memory delivers them about once, and the L2 all further times. The scores of one head take 268 MB, and
+# do not fit there.
 
 # %%
 from labkit.models.roofline import roofs
@@ -251,7 +251,8 @@ without
 assert not without.passed and without.failures[0].kind == "race"
 
 # %% [markdown]
-# Since Volta, lanes of a warp may drift apart, so that this is luck on today's compiler and nothing else.
+# Since Volta, lanes of a warp may drift apart. A kernel that reads here without waiting is right by luck, as long as
+# it lasts.
 #
 # ### The causal early exit
 #
