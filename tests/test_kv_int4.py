@@ -219,6 +219,7 @@ def test_the_fallback_where_layouts_are_not_known(problem, rung):
     assert result.passed, result
 
 
+@pytest.mark.slow
 def test_layouts_are_known_on_sm_80_and_sm_90_alone():
     """Compiled for sm_86, a rung falls back by itself, and then does what it does where that is forced."""
     stores = {}
@@ -247,6 +248,7 @@ def test_few_blocks_share_many_sequences(problem, rung, workers):
     assert result.passed, result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "problem, rung",
     [("int4_gqa", "opt11_direct_mma"), ("int4_gqa_4group", "opt11_direct_mma"), ("gqa_bf16", "direct_mma")],
@@ -261,6 +263,7 @@ def test_few_blocks_of_numba_share_many_sequences(problem, rung, tmp_path):
     assert result.passed, result
 
 
+@pytest.mark.slow
 def test_numba_cuts_into_more_pieces_where_scores_do_not_fit():
     """numba has 48 KiB of shared memory, which the scores of 2000 tokens do not fit."""
     for rung in ("cu_baseline", "opt10_pad_dequant"):
