@@ -442,7 +442,7 @@ assert max(off.values()) < 1e-5
 # To compare, the same model with the same random numbers, with PyTorch's attention in `float64`:
 
 # %%
-LETTERS, LENGTH, WIDTH, BATCH = 8, 17, 32, 4
+LETTERS, LENGTH, WIDTH, BATCH = 8, 16, 32, 4
 
 
 def train(attend, steps, dtype=torch.float32):
