@@ -445,8 +445,25 @@ t_half2, t_prefetch = (lk.predict(rung, **yalm) for rung in (half2, prefetch))
 for name, t in (("half2", t_half2), ("prefetch", t_prefetch)):
     print(f"{name:9} {1e3 * t.ms:5.1f} us; waiting alone would take {1e3 * t.terms['latency']:5.1f} ({t.origin})")
 
+# %% [markdown]
+# The whole ladder in counters, at 512 tokens, 4 query heads, and 2 heads of the cache with 64 numbers each:
+
+# %%
+p_prefetch = prefetch.profile()
+counts = {
+    "warp_per_output": p_warp, "global_atomics": p_global, "shared_atomics": p_shared,
+    "fp16": p_fp16, "half2": p_half2, "prefetch": p_prefetch,
+}
+columns = {"requests": REQUESTS, "sectors": SECTORS, "sectors per request": PER_REQUEST,
+           "sectors of atomics": ATOMICS, "bytes from DRAM": DRAM}
+table = pd.DataFrame({name: {c: p[m] for c, m in columns.items()} for name, p in counts.items()}).T
+table.style.format("{:,.1f}")
+
 # %% solved_only=true
-assert prefetch.profile()[REQUESTS] == p_half2[REQUESTS]
+assert table["requests"].tolist() == [8192, 8192, 8192, 8192, 4096, 4096]
+assert table["sectors"].tolist() == [147456, 20480, 20480, 12288, 10240, 10240]
+assert table["sectors of atomics"].tolist() == [0, 64, 0, 0, 0, 0]
+assert p_prefetch[REQUESTS] == p_half2[REQUESTS]
 assert t_prefetch.terms["latency"] < t_half2.terms["latency"] / 2 and t_prefetch.ms < t_half2.ms
 
 # %% [markdown]
@@ -476,7 +493,7 @@ for name, p in (("shared_atomics", c_shared), ("fp16", c_fp16)):
 
 # %% solved_only=true
 assert c_shared[REQUESTS] == c_fp16[REQUESTS] and c_fp16[INSTRUCTIONS] > 1.3 * c_shared[INSTRUCTIONS]
-assert prefetch.profile()["launch__registers_per_thread"] > 32
+assert p_prefetch["launch__registers_per_thread"] > 32
 
 # %% [markdown]
 # ### Explain
