@@ -11,11 +11,12 @@
 // workspace parts float32 ((HQ / HKV + 15) / 16 * (2 * WORKERS) * ROWS * D)
 // workspace stats float32 ((HQ / HKV + 15) / 16 * (2 * WORKERS) * ROWS * 2)
 // workspace cuts int32 (2 * WORKERS)
-// launch split_kv_mma<<<(min(WORKERS, max(splits * B * HKV, (splits == 0) * ((B * HKV * ((T + 15) / 16) + 7) / 8))
-//     ), (HQ / HKV + 15) / 16), (32, WARPS), SHARED>>>(O, parts, stats, cuts, Q, K, V, lengths, B, T, HQ, HKV, D,
-//     (splits == 0) * 7 + 1)
+// launch split_kv_mma<<<(min(WORKERS, max(splits * B * HKV,
+//     (splits == 0) * ((B * HKV * ((T + 15) / 16) + 7) / 8))), (HQ / HKV + 15) / 16), (32, WARPS), SHARED>>>(O, parts,
+//     stats, cuts, Q, K, V, lengths, B, T, HQ, HKV, D, (splits == 0) * 7 + 1)
 // launch split_kv_mma_combine<<<(min(WORKERS, max(splits * B * HKV,
-//     (splits == 0) * ((B * HKV * ((T + 15) / 16) + 7) / 8))), HQ / HKV), (32, ACROSS), 0>>>(O, parts, stats, cuts, HQ / HKV, D)
+//     (splits == 0) * ((B * HKV * ((T + 15) / 16) + 7) / 8))), HQ / HKV), (32, ACROSS), 0>>>(O, parts, stats, cuts,
+//     HQ / HKV, D)
 
 #ifdef BF16
 #include <cuda_bf16.h>
