@@ -63,7 +63,7 @@ attention_backward
 # </details>
 
 # %% question="attention_backward/softmax_gradient" points=1
-lk.answer("attention_backward/softmax_gradient", 0.75)
+lk.answer("attention_backward/softmax_gradient", 3 / 4)
 
 # %% [markdown]
 # ### Write it in numpy first
@@ -242,7 +242,7 @@ for N, count in zip(lengths, kept_by_hand, strict=True):
 lk.answer("attention_backward/stored_weights", 8589934592)
 
 # %% question="attention_backward/kept" points=1
-predicted_kept = lk.answer("attention_backward/kept", 4 * (4 * 8192 * 128 + 8192))
+predicted_kept = lk.answer("attention_backward/kept", 16809984)
 predicted_kept
 
 # %% solved_only=true
@@ -271,7 +271,7 @@ assert 3.5 < weights[-1] / weights[-2] < 4.1
 # </details>
 
 # %% question="attention_backward/flops" points=1
-lk.answer("attention_backward/flops", 2.5)
+lk.answer("attention_backward/flops", 5 / 2)
 
 # %% [markdown]
 # ### Who adds up what?

@@ -41,7 +41,7 @@ attention_f16
 # </details>
 
 # %% question="attention_f16/flash_mma/exponentials" points=2
-lk.answer("attention_f16/flash_mma/exponentials", 0.5)
+lk.answer("attention_f16/flash_mma/exponentials", 1 / 2)
 
 # %% [markdown]
 # So a kernel that first multiplies, then takes exponentials, then multiplies, would lose a third of its time, and

@@ -47,7 +47,7 @@ BLOCKS = "launch__grid_size"
 # Per token, each layer keeps a key and a value for each of its heads. In float16 a number takes 2 bytes.
 
 # %% question="kv_append/per_token" points=1
-lk.answer("kv_append/per_token", 131072)
+lk.answer("kv_append/per_token", 128 << 10)
 
 # %% [markdown]
 # In Llama 2 7B no query heads share a head of the cache:
@@ -661,7 +661,7 @@ assert p_mma[TENSOR] == 2 * useful and p_mma[INSTRUCTIONS] < p_split[INSTRUCTION
 # warp on their way:
 
 # %% question="decode_attention_f16/split_kv_mma/in_flight" points=1
-lk.answer("decode_attention_f16/split_kv_mma/in_flight", 131072)
+lk.answer("decode_attention_f16/split_kv_mma/in_flight", 128 << 10)
 
 # %% [markdown]
 # And it does not cut each sequence alike. Caches of a batch are of different length, and $B$ sequences rarely make
