@@ -170,6 +170,13 @@ def test_cells_that_were_changed_are_graded_as_far_as_possible(tmp_path, table):
     assert fine != other
 
 
+def test_a_notebook_that_is_not_there_is_named_once(tmp_path):
+    labs = [LAB, "01_gpu_basics/profiling"]
+    path = _write(tmp_path / "a.ipynb", notebook(ROOT / "solutions/01_gpu_basics/profiling.py"))
+    result = grade.grade_one(path, tmp_path / "out", root=ROOT, scheme=scheme.load(ROOT, labs))
+    assert result["faults"] == [f"Nothing of the notebook {LAB} is there."] and result["points"] == 0
+
+
 # --- a class ---------------------------------------------------------------------------------------------------
 
 

@@ -343,7 +343,7 @@ class Grading:
         for notebook in self.scheme.notebooks:
             own = [item.id for item in self.scheme.items if item.notebook == notebook]
             gone = [ident for ident in own if ident in self._absent]
-            if gone == own:
+            if gone == own and len(own) > 1:
                 self.faults.append(f"Nothing of the notebook {notebook} is there.")
             else:
                 self.faults += [f"There is no cell for {ident}." for ident in gone]
