@@ -69,7 +69,7 @@ test: .venv/.installed
 	    echo "This copy of the labs comes without the tests of labkit; your kernels are checked in the notebooks."
 	    exit 0
 	fi
-	.venv/bin/python -m pytest -n auto -m "not browser and not slow and not gpu"
+	.venv/bin/python -m pytest -n auto --dist worksteal -m "not browser and not slow and not gpu"
 
 test-browser: .venv/.browser
 	@.venv/bin/python -m pytest -m browser
