@@ -121,10 +121,12 @@ def run_shape(problem, kernel, shape: dict[str, int], sanitize: bool) -> float:
 
 
 def solutions():
-    """Every solution of every problem, in its languages."""
+    """Every solution of every problem, in its languages; those of the last labs take minutes together."""
     for name in problems.names():
+        marks = [pytest.mark.slow] if problems.get(name).lab[:2] in ("03", "04") else []
         for step in labkit.problem(name).ladder:
-            yield from ((name, step.name, language) for language in step.languages)
+            for language in step.languages:
+                yield pytest.param(name, step.name, language, marks=marks)
 
 
 @pytest.mark.parametrize("problem, rung, language", list(solutions()))
