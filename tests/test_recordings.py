@@ -8,6 +8,7 @@ import pytest
 
 import labkit as lk
 from labkit import cli, problems, recorded, recordings
+from labkit.profiling.fidelity import solutions
 
 
 def test_nothing_recorded_belongs_to_a_kernel_that_has_changed():
@@ -30,13 +31,11 @@ def keep(folder, kind, name, entries):
 def figures(kind, name):
     """Entries as the commands keep them, of all solutions."""
     found = []
-    for rung in lk.problem(name):
-        for language in rung.step.languages:
-            ours = lk.problem(name)[rung.step.name, language].solution
-            for shape in recordings.shapes_of(kind, name):
-                dims = ours.problem.dims_of(shape or ours.bench_shape)
-                mark = {"fingerprint": ours.fingerprint}
-                found.append({"label": ours.label, "shape": dims, **({"extra": mark} if kind == "bench" else mark)})
+    for ours in solutions(lk.problem(name)):
+        for shape in recordings.shapes_of(kind, name):
+            mark = {"fingerprint": ours.fingerprint}
+            dims = ours.problem.dims_of(shape or ours.bench_shape)
+            found.append({"label": ours.label, "shape": dims, **({"extra": mark} if kind == "bench" else mark)})
     return found
 
 

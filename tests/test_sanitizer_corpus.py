@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from rungs import RUNGS
 
 import labkit
 
@@ -16,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).parent / "sanitizer_corpus"))
 
 from cases import Case, all_cases  # noqa: E402
 
-from labkit import problems  # noqa: E402
 from labkit.emulator import KernelFault  # noqa: E402
 
 CASES = all_cases()
@@ -120,16 +120,7 @@ def run_shape(problem, kernel, shape: dict[str, int], sanitize: bool) -> float:
     return time.perf_counter() - started
 
 
-def solutions():
-    """Every solution of every problem, in its languages; those of the last labs take minutes together."""
-    for name in problems.names():
-        marks = [pytest.mark.slow] if problems.get(name).lab[:2] in ("03", "04") else []
-        for step in labkit.problem(name).ladder:
-            for language in step.languages:
-                yield pytest.param(name, step.name, language, marks=marks)
-
-
-@pytest.mark.parametrize("problem, rung, language", list(solutions()))
+@pytest.mark.parametrize("problem, rung, language", RUNGS)
 def test_no_report_on_a_solution(problem: str, rung: str, language: str):
     """At a shape of middling size; the slow test above takes all."""
     solution = labkit.problem(problem)[rung, language].solution

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from rungs import RUNGS, marks
 
 import labkit as lk
 from labkit import problems
@@ -14,24 +15,12 @@ from labkit.ladder import SUFFIX
 
 FOLDER = Path(__file__).with_name("wrong")
 
-
-def marks(problem: str):
-    """The kernels of the last labs take minutes together."""
-    return [pytest.mark.slow] if problems.get(problem).lab[:2] in ("03", "04") else []
-
-
 WRONG = [
     pytest.param(name, case, language, id=f"{name}-{case.name.replace(' ', '_')}-{language}", marks=marks(name))
     for name in sorted(path.stem for path in FOLDER.glob("[a-z]*.py"))
     for case in importlib.import_module(f"wrong.{name}").WRONG
     for language in SUFFIX
     if getattr(case, language)
-]
-RUNGS = [
-    pytest.param(name, step.name, language, id=f"{name}-{step.name}-{language}", marks=marks(name))
-    for name in problems.names()
-    for step in problems.get(name).ladder
-    for language in step.languages
 ]
 
 
