@@ -109,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--shape", action="append", type=_shape, help="such as M=4096,N=4096,K=4096; may be repeated")
     bench.add_argument("--mine", action="store_true", help="your kernels in place of the solutions")
     bench.add_argument("--warm", action="store_true", help="leave the inputs in the L2 cache")
+    bench.add_argument("--no-check", action="store_true", help="compare only those outputs that are timed")
     bench.add_argument("--recorded", action="store_true", help="show what was measured on other machines")
     _add_record(bench)
     bench.add_argument("--plot", type=Path, metavar="FILE.html", help="draw the ladder")
@@ -240,14 +241,18 @@ def _notebook_or_rung(text: str) -> tuple[str, str] | Path:
     return Path(text) if text.endswith(".ipynb") else _rung_name(text)
 
 
-def _dimension(text: str) -> tuple[str, int]:
+def _dimension(text: str) -> tuple[str, int | float]:
+    """M=256; or an option, whose name is small and whose value any number, such as causal=0 or scale=0.5."""
     name, _, size = text.partition("=")
-    if not name.isidentifier() or not size.isdecimal() or int(size) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} should read like M=256, of at least 1")
-    return name, int(size)
+    if name.isidentifier() and size.isdecimal() and (int(size) or name.islower()):
+        return name, int(size)
+    with contextlib.suppress(ValueError):
+        if name.isidentifier() and name.islower():
+            return name, float(size)
+    raise argparse.ArgumentTypeError(f"{text!r} should read like M=256, of at least 1")
 
 
-def _shape(text: str) -> dict[str, int]:
+def _shape(text: str) -> dict[str, int | float]:
     return dict(_dimension(part) for part in text.split(","))
 
 
@@ -378,7 +383,8 @@ def _bench(arguments: argparse.Namespace) -> int:
         if not arguments.mine:
             rungs = [rung.solution for rung in rungs]
         with _clean_stdout(arguments):
-            result = bench.bench(arguments.problem, arguments.shape or [{}], rungs, cold=not arguments.warm)
+            options = {"cold": not arguments.warm, "check": not arguments.no_check}
+            result = bench.bench(arguments.problem, arguments.shape or [{}], rungs, **options)
     if arguments.json:
         print(json.dumps(result.to_dict(), indent=2))
     else:
@@ -417,13 +423,17 @@ def _devices(_: argparse.Namespace) -> int:
 
 
 def _record(arguments: argparse.Namespace) -> int:
-    from labkit import ladder
-    from labkit.profiling import fidelity, recorded
+    from labkit import problems
 
-    found = ladder.problem(arguments.problem)
-    path = recorded.record(arguments.problem, fidelity.solutions(found), arguments.shape or [{}], arguments.folder)
-    print(f"Recorded in {path}.")
-    return 0
+    return _ncu_reads("profiles", problems.get(arguments.problem).name, arguments.folder, arguments.shape)
+
+
+def _ncu_reads(kind: str, name: str, folder: Path, shapes: list[dict[str, int]] | None = None) -> int:
+    from labkit.profiling import runs
+
+    why = runs.record(kind, [name], folder, shapes=shapes)[name]
+    print(f"Recorded under {folder}." if not why else f"Not all is recorded. {why}")
+    return int(bool(why))
 
 
 def _recordings(arguments: argparse.Namespace) -> int:
@@ -431,6 +441,8 @@ def _recordings(arguments: argparse.Namespace) -> int:
     from labkit.kernels import gpu
 
     found = recordings.survey(arguments.problems, arguments.kind or recordings.KINDS)
+    if arguments.minutes is not None and not arguments.renew:
+        raise LabkitError("--minutes limits what --renew DIR takes; give both, or neither.")
     if not arguments.renew:
         print("\n".join(map(str, found)))
         return 0
@@ -447,7 +459,7 @@ def _fidelity(arguments: argparse.Namespace) -> int:
     from labkit.profiling import fidelity
 
     if arguments.record:
-        print(f"Recorded in {fidelity.record(arguments.problem, arguments.record)}.")
+        _ncu_reads("counters", arguments.problem, arguments.record)
         return 0
     readings = fidelity.compare(arguments.problem)
     print(fidelity.table(readings).to_string(index=False))

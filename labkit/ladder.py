@@ -182,7 +182,7 @@ class Rung:
             f"%%kernel {self.name}{flag}."
         )
 
-    def check(self, *, seed: int = 0, shapes=None) -> CheckResult:
+    def check(self, *, seed: int = 0, shapes=None, on: str | None = None) -> CheckResult:
         """Is it right? See `labkit.check.check`; the result has `.passed` and `.failures`."""
         from labkit.check import CheckResult, Failure, check
 
@@ -190,7 +190,7 @@ class Rung:
             kernel = self.kernel
         except LabkitError as error:
             return CheckResult(self.label, (Failure("error", {}, str(error)),), (), 0.0)
-        return check(self.problem, kernel, self.label, seed=seed, shapes=shapes)
+        return check(self.problem, kernel, self.label, seed=seed, shapes=shapes, on=on)
 
     def profile(
         self, *, metrics: str = "full", keep: bool | str | Path = True, sample: int | None = None, **shape: int

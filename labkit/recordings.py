@@ -2,7 +2,7 @@
 
 Of every problem there are three files: times (`labkit bench`), profiles (`labkit record`) and counters to compare the
 emulator with (`labkit fidelity`). `survey` compares what they hold with the ladders as they are; `renew` takes what is
-missing or stale, each in a process of its own, one after the other.
+missing or stale.
 """
 
 from __future__ import annotations
@@ -49,41 +49,58 @@ def renew(
 ) -> Iterator[tuple[Recording, str]]:
     """Take each recording anew under `folder`, and say how that went, one sentence each.
 
-    minutes: no more than that for all; what would go on longer is stopped. A crash costs its own recording alone.
+    Times are taken problem by problem, each in a process of its own, so that a crash costs that one alone; what ncu
+    reads, of all problems in one. minutes: no more than that for all; what would go on longer is stopped.
     """
-    begun = time.monotonic()
+    from labkit.profiling import runs
+
+    begun, found = time.monotonic(), list(found)
+
+    def left() -> float:
+        return max(60 * minutes - (time.monotonic() - begun), 0.0) if minutes is not None else float("inf")
+
     for recording in found:
-        started = time.monotonic()
-        left = None if minutes is None else 60 * minutes - (started - begun)
-        if left is not None and left <= 0:
-            yield recording, "not begun: no time was left."
+        if recording.kind == "bench":
+            yield recording, _bench(recording.problem, folder, left())
+    for kind in ("profiles", "counters"):
+        asked = {recording.problem: recording for recording in found if recording.kind == kind}
+        if not asked:
+            continue
+        if not left():
+            yield from ((recording, "not begun: no time was left.") for recording in asked.values())
             continue
         try:
-            words = [sys.executable, "-m", "labkit", *command(recording, folder)]
-            done = subprocess.run(words, timeout=left, capture_output=True, text=True)
-        except subprocess.TimeoutExpired:
-            yield recording, "stopped: no time was left."
-            continue
-        took = f"{time.monotonic() - started:.0f} s"
-        if done.returncode:
-            lines = (done.stderr.strip() or done.stdout.strip()).splitlines() or [f"exit status {done.returncode}"]
-            yield recording, f"failed after {took}: {lines[-1]}"
-        else:
-            yield recording, f"taken in {took}."
+            said = runs.record(kind, list(asked), folder, seconds=min(left(), runs.LONG))
+        except LabkitError as error:
+            said = dict.fromkeys(asked, str(error))
+        for name, why in said.items():
+            yield asked[name], f"failed: {why}" if why else "taken."
 
 
-def command(recording: Recording, folder: Path) -> list[str]:
-    """The words of the labkit command that takes `recording`."""
-    name = recording.problem
-    if recording.kind == "counters":
-        return ["fidelity", name, "--record", str(folder)]
-    shapes = [",".join(f"{dim}={size}" for dim, size in shape.items()) for shape in shapes_of(recording.kind, name)]
+def _bench(name: str, folder: Path, seconds: float) -> str:
+    """How it went, in a sentence."""
+    if not seconds:
+        return "not begun: no time was left."
+    try:
+        words = [sys.executable, "-m", "labkit", *command(name, folder)]
+        done = subprocess.run(words, timeout=min(seconds, 1e6), capture_output=True, text=True)
+    except subprocess.TimeoutExpired:
+        return "stopped: no time was left."
+    except LabkitError as error:
+        return f"failed: {error}"
+    if done.returncode:
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines() or [f"exit status {done.returncode}"]
+        return f"failed: {lines[-1]}"
+    return "taken."
+
+
+def command(name: str, folder: Path) -> list[str]:
+    """The words of the labkit command that takes a problem's times."""
+    shapes = [",".join(f"{dim}={size}" for dim, size in shape.items()) for shape in shapes_of("bench", name)]
     given = [word for shape in shapes if shape for word in ("--shape", shape)]
     if given and "" in shapes:
         raise LabkitError(f"recorded_at of {name} names its bench shape ({{}}) beside others; write that shape out.")
-    return ["bench", name, *given, "--record", str(folder)] if recording.kind == "bench" else [
-        "record", name, str(folder), *given,
-    ]  # fmt: skip
+    return ["bench", name, *given, "--record", str(folder)]
 
 
 def shapes_of(kind: str, name: str) -> list[dict[str, int]]:

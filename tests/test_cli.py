@@ -59,6 +59,7 @@ def learner_solved(project: Path) -> None:
         (["profile", "gemm/naive", "M=0"], "'M=0' should read like M=256"),
         (["profile", "gemm/naive", "256"], "'256' should read like M=256"),
         (["profile", "gemm/naive", "M=1e3"], "'M=1e3' should read like M=256"),
+        (["bench", "attention", "--shape", "N=64,scale=half"], "'scale=half' should read like M=256"),
     ],
 )
 def test_wrong_usage_exits_with_2(argv: list[str], sentence: str, capsys):

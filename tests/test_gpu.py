@@ -23,9 +23,10 @@ RUNGS = [
 
 @pytest.mark.parametrize("problem, rung, language", RUNGS)
 def test_solution_passes_on_the_gpu(problem, rung, language):
-    result = lk.problem(problem)[rung, language].solution.check()
+    """At its large shapes; at the small ones it is checked on the emulator everywhere."""
+    result = lk.problem(problem)[rung, language].solution.check(on="cuda")
     assert result.passed, result
-    assert any("cuda" in run for run in result.runs)
+    assert result.runs
 
 
 def test_a_stray_write_on_the_gpu_is_found(tmp_path):
@@ -37,6 +38,7 @@ def test_a_stray_write_on_the_gpu_is_found(tmp_path):
     file = tmp_path / "coalesced.cu"
     file.write_text(edited)
     result = lk.problem("gemm")["coalesced"].load(file).check()
+    assert {run.partition("(")[2] for run in result.runs} == {"emulator)", "cuda)"}
     assert [failure.kind for failure in result.failures] == ["guard"]
     assert "before its beginning" in result.failures[0].message
 

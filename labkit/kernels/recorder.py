@@ -177,7 +177,8 @@ class Emulating(Session):
 
 
 @contextlib.contextmanager
-def _entered(session: Session) -> Iterator[None]:
+def entered(session: Session) -> Iterator[None]:
+    """Inside, launches go to `session`."""
     from labkit.kernels import numba_host
 
     numba_host.install()
@@ -200,12 +201,12 @@ def emulating(
     Raises KernelFault where a kernel strays, KernelError where it cannot be compiled or launched.
     """
     if garbage is None:
-        with _entered(Emulating(emulation, names)):
+        with entered(Emulating(emulation, names)):
             yield emulation
         return
     from labkit.kernels.fresh import Fresh
 
-    with _entered(Emulating(emulation, names, fresh := Fresh(garbage))), fresh:
+    with entered(Emulating(emulation, names, fresh := Fresh(garbage))), fresh:
         yield emulation
 
 
@@ -492,13 +493,13 @@ def recording(
     record = Recording()
     if garbage is None:
         session = _Recording(record, names)
-        with _entered(session), _guard(session):
+        with entered(session), _guard(session):
             yield record
         return
     from labkit.kernels.fresh import Fresh
 
     session = _Recording(record, names, fresh := Fresh(garbage))
-    with _entered(session), _guard(session), fresh:
+    with entered(session), _guard(session), fresh:
         yield record
 
 

@@ -8,6 +8,7 @@ from functools import partial
 from labkit.problems.attention import shape
 from labkit.problems.attention_backward import magnitude, tensors
 from labkit.problems.attention_backward import problem as attention_backward
+from labkit.problems.attention_f16 import LONG
 from labkit.problems.problem import Question, Step
 
 
@@ -38,6 +39,7 @@ problem = replace(
         ),
     ),
     bench_shape=shape(B=4, H=16, N=8192, D=128),
+    recorded_at={"bench": LONG},
     questions={
         "mma/atomic_bytes": Question(
             "Blocks of 128 keys each add their share of dQ, in float32, for every tile of 64 queries. How many bytes "

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from labkit.problems.attention import keys, magnitude, queries, shape
+from labkit.problems.attention import keys, magnitude, queries, rival, shape
 from labkit.problems.attention import problem as attention
 from labkit.problems.problem import Question, Step, Tensor
 
 # Multiply-adds of one m16n8k16, for a warp.
 _MMA = 16 * 8 * 16
+# What is published of other kernels is at these shapes.
+LONG = tuple(shape(B=4, H=H, N=8192, D=D, causal=causal) for H, D in ((32, 64), (16, 128)) for causal in (1, 0))
 
 
 def in_16_bits(problem, dtype: str, roundoff: float):
@@ -44,6 +46,8 @@ problem = replace(
         ),
     ),
     bench_shape=shape(B=4, H=16, N=8192, D=128),
+    recorded_at={"bench": LONG},
+    rivals={name: rival(name) for name in ("efficient", "cudnn")},
     questions={
         "flash_mma/register": Question(
             "A left factor of 16 x 16 has 4 registers in each lane: 0 for the upper left 8 x 8, 1 for the lower left, "

@@ -169,6 +169,11 @@ def in_16_bits(name: str, dtype: str, roundoff: float, ladder, **more) -> Proble
         profile_shape={"B": 1, "T": 512, "HQ": 8, "HKV": 1, "D": 128},
         odd_shape={"B": 3, "T": 219, "HQ": 12, "HKV": 2, "D": 128},
         bench_shape={"B": 512, "T": 8192, "HQ": 8, "HKV": 1, "D": 128},
+        recorded_at={
+            "bench": tuple(
+                {"B": B, "T": T, "HQ": 8, "HKV": 1, "D": 128} for B, T in ((512, 8192), (8, 16384), (1, 131072))
+            )
+        },
         **more,
     )
 

@@ -1,7 +1,7 @@
 """How well the emulator's counters agree with Nsight Compute's, metric by metric.
 
-On a GPU, `record` runs kernels under ncu and keeps what it read: every solution of a ladder, or the corpus, which is
-made to be hard. Anywhere, `compare` runs the same on the emulator and sets its counters beside the recorded ones.
+On a GPU, `labkit.profiling.runs` keeps what ncu read of every solution of a ladder, or of the corpus, which is made to
+be hard. Anywhere, `compare` runs the same on the emulator and sets its counters beside the recorded ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from labkit import recorded
 from labkit.emulator.counters import WITHIN
 from labkit.errors import LabkitError
-from labkit.profiling import ncu
 
 if TYPE_CHECKING:
     import pandas
@@ -121,24 +120,6 @@ def recorded_cases(name: str) -> list[Case]:
 def solutions(ladder: Ladder) -> list[Rung]:
     """Every solution of a ladder in every language."""
     return [ladder[s.name, language].solution for s in ladder.problem.ladder for language in s.languages]
-
-
-def record(name: str, folder: Path | None = None) -> Path:
-    """Run every case under ncu and write the recorded file; LabkitError where ncu cannot run."""
-    found = cases(name)
-    runs = [case.run() for case in found]
-    codes = [machine_codes(run["fn"]) for run in runs]
-    _, samples = ncu.measure([run["fn"] for run in runs], repeats=REPEATS)
-    entries = [
-        {
-            "case": case.name,
-            "fingerprint": case.fingerprint,
-            "code": code,
-            "readings": {metric: [turn[metric] for turn in turns] for metric in turns[0]},
-        }
-        for case, code, turns in zip(found, codes, samples, strict=True)
-    ]
-    return recorded.write("counters", name, {"entries": entries}, folder)
 
 
 def machine_codes(fn: Callable[[], object]) -> list[str] | None:

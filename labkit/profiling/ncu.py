@@ -286,25 +286,6 @@ def notes(report: Report) -> tuple[str, ...]:
     return tuple(found)
 
 
-def measure(
-    runs: Sequence[Callable[[], object]],
-    *,
-    names: Mapping[str, Any] | None = None,
-    metrics: Sequence[str] = DEFAULT,
-    repeats: int = 1,
-) -> tuple[list[Launch], list[list[dict[str, float]]]]:
-    """The launches of all `runs`, and for each run what ncu reads for its launches together, once per repeat.
-
-    All of them are measured in one process. Arrays that the runs use must live until this returns.
-    """
-    with _recorded(runs, names) as (folder, launches, ends):
-        found = run(folder, metrics, repeats=repeats)
-    _all_seen(found, repeats * ends[-1])
-    starts = [0, *ends[:-1]]
-    turns = [found[turn * ends[-1] : (turn + 1) * ends[-1]] for turn in range(repeats)]
-    return launches, [[combine(turn[start:end]) for turn in turns] for start, end in zip(starts, ends, strict=True)]
-
-
 @contextmanager
 def _recorded(
     runs: Sequence[Callable[[], object]], names: Mapping[str, Any] | None

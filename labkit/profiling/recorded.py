@@ -3,37 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from labkit import recorded
 from labkit.errors import LabkitError
-from labkit.profiling import ncu
-from labkit.profiling.metrics import DEFAULT, STALLS
 from labkit.profiling.profile import Profile
-
-if TYPE_CHECKING:
-    from labkit.ladder import Rung
-
-
-def record(problem: str, rungs: Iterable[Rung], shapes: Iterable[dict[str, int]], folder: Path | None = None) -> Path:
-    """Profile each rung at each shape ({}: its bench shape), stall reasons included; write the recorded file."""
-    metrics = (*DEFAULT, *(metric.name for metric in STALLS))
-    shapes = list(shapes)
-    entries = []
-    for rung in rungs:
-        for shape in shapes:
-            profile = ncu.profile_measured(**rung.launches(shape or rung.bench_shape), metrics=metrics)
-            entries.append(
-                {
-                    "label": profile.kernel,
-                    "fingerprint": rung.fingerprint,
-                    "shape": profile.shape,
-                    "metrics": profile.metrics,
-                }
-            )
-    return recorded.write("profiles", problem, {"entries": entries}, folder)
 
 
 def find(problem: str, label: str, shape: dict[str, int]) -> Profile:
