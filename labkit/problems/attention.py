@@ -211,6 +211,7 @@ problem = Problem(
     profile_shape=SMALL,
     odd_shape=shape(H=2, HK=1, N=49, NK=75, D=64, causal=1),
     bench_shape=shape(B=4, H=16, N=4096, D=128),
+    recorded_at={"profiles": (shape(B=4, H=16, N=2048, D=128),)},  # some rungs take half a second at 4096
     questions={
         "flops": Question(
             "How many floating-point operations do the two products of one head take at N = 8192, D = 128?",

@@ -18,9 +18,13 @@ def reference(x):
 
 
 def magnitude(x):
-    """Errors of an entry: of its own exponent, x - max, of which exp passes on the absolute error, and of the sum."""
+    """Errors of an entry: of its own exponent, x - max, of which exp passes on the absolute error, and of the sum.
+
+    A sum of n positive numbers, one after the other in float32, is off by about sqrt(n) / 3 roundings of itself: each
+    addition's is uniform, and relative to the sum so far. With c = 8 this allows six times as much.
+    """
     away = (x - x.amax(1, keepdim=True)).abs().nan_to_num(posinf=0.0)  # of -inf nothing is left
-    return x.softmax(1) * (1 + away)
+    return x.softmax(1) * (1 + away + x.shape[1] ** 0.5 / 4)
 
 
 def _logits(shape, generator):
