@@ -67,7 +67,8 @@ problem = Problem(
         Step("mma_sync", "ldmatrix and mma.sync on swizzled tiles", "shared wavefronts per tensor operation"),
         Step("mma_async", "cp.async into several stages", "stalls; tensor pipe"),
         Step(
-            "mma_tuned", "blocks that stay, tiles in an order for the L2", "L2 hit rate; DRAM bytes",
+            "mma_tuned", "blocks that stay, tiles in an order for the L2, copies between the products",
+            "L2 hit rate; DRAM bytes; tensor pipe",
             languages=("cuda",), why="the tile order is the idea, and numba would say it the same way",
         ),
     ),

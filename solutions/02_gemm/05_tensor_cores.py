@@ -831,9 +831,17 @@ figure.update_layout(
 # `mma_tuned` walks in groups of 8 rows. It also **stays**: it launches as many blocks as there are multiprocessors,
 # and each goes on to its next tile without a pause, its copies already under way while it stores the last one.
 #
+# And it **mixes**. mma_async starts a whole step's copies at once, behind a branch that asks whether any are left. The
+# compiler moves no multiplication over that branch, so while a warp works out all those addresses, it gives its tensor
+# core nothing to do. Here a third of the copies goes with each 16 of $k$ but the last, and no branch is in their way:
+# what lies outside, or after the last tile, is filled up with zeros. Then a copy may stand between any two
+# multiplications.
+#
 # ### Optional: write it in CUDA C++
 #
-# The order is in `corner`. The rest is mma_async, in one stream of steps over all of a block's tiles.
+# The order is in `corner`. The rest is mma_async, in one stream of steps over all of a block's tiles. A warp's products
+# have an order too: go through the columns of its tile forth and back, so that two multiplications in a row always
+# share a fragment.
 
 # %% kernel="gemm_f16/mma_tuned" language="cuda"
 

@@ -356,7 +356,7 @@ assert p_int8[INSTRUCTIONS] < p_f16[INSTRUCTIONS]
 # %% [markdown]
 # ### Optional: the same in CUDA C++
 #
-# With all that mma_tuned has: larger tiles, four stages, blocks that stay, tiles in an order for the L2.
+# With larger tiles, four stages, blocks that stay, and tiles in an order for the L2, as mma_tuned has them.
 
 # %% kernel="gemm_int8/int8_mma" language="cuda"
 

@@ -1,10 +1,13 @@
 // gemm_f16/mma_tuned: C[M, N] = A[M, K] @ B[K, N], float16 (or bfloat16, -DBF16) in, sums and C in float32.
 //
-// Against mma_async: which tiles are in flight together, and no pause between them. As many blocks as there are
-// multiprocessors stay for all tiles, and each walks through its tiles in one stream of steps: while it stores
-// one tile, the next one's first steps are already on their way. Tiles are taken in groups of 8 rows, down before
-// across, so that those in flight together form a square and share their rows of A and columns of B in the L2.
-// Watch: L2 hit rate; DRAM bytes; the gap between waves.
+// Against mma_async: which tiles are in flight together, no pause between them, and none between the products. As many
+// blocks as there are multiprocessors stay for all tiles, and each walks through its tiles in one stream of steps:
+// while it stores one tile, the next one's first steps are already on their way. Tiles are taken in groups of 8 rows,
+// down before across, so that those in flight together form a square and share their rows of A and columns of B in
+// the L2. Within a step, the copies are spread over the products, and no branch stands before them (after the last tile
+// they bring zeros): the compiler can put each one between two multiplications. And a warp goes through the columns of
+// its tile forth and back, so that two multiplications in a row share a fragment.
+// Watch: L2 hit rate; DRAM bytes; the gap between waves; tensor pipe; instructions per multiplication.
 //
 // SMS is the number of multiprocessors (compile with -DSMS=... for others). Right for any.
 // launch gemm_f16_mma_tuned<<<(min(SMS, ((N + BN - 1) / BN) * ((M + BM - 1) / BM))), (THREADS), STAGES * STAGE * 2>>>(C, A, B, M, N, K)
@@ -112,51 +115,57 @@ __device__ void multiply(float *C, const T *A, const T *B, int M, int N, int K)
                 }
     };
     // BEGIN SOLUTION
-    // This thread copies 16 bytes of every ROWS_A-th row of A's tile and of every ROWS_B-th row of B's. They keep
-    // their places in the rows, for the swizzle repeats after 8 rows. What lies below or right of C is never stored:
-    // there, copy the last row or columns again.
-    constexpr int ROWS_A = THREADS / (BK / 8), ROWS_B = THREADS / (BN / 8);
-    static_assert(ROWS_A % 8 == 0 && ROWS_B % 8 == 0, "the swizzle repeats after 8 rows");
-    int ra = threadIdx.x / (BK / 8), ca = threadIdx.x % (BK / 8) * 8;
-    int rb = threadIdx.x / (BN / 8), cb = threadIdx.x % (BN / 8) * 8;
+    // This thread copies 16 bytes of every ROWS-th row of A's tile, and of every ROWS-th row of each 64 columns of B's.
+    // They keep their places in the rows, for the swizzle repeats after 8 rows and after 64 columns. What lies outside
+    // becomes zeros. These PIECES of a step, A's first, are started in PARTS: one beside the products of each 16 of k
+    // but the last.
+    constexpr int ROWS = THREADS / 8, PIECES_A = BM / ROWS, PIECES = PIECES_A + BK / ROWS * (BN / 64);
+    constexpr int PARTS = BK / 16 - 1;
+    static_assert(BK == 64 && ROWS % 8 == 0, "a row of A's tile is 8 times 16 bytes; the swizzle repeats after 8 rows");
+    int r = threadIdx.x / 8, c8 = threadIdx.x % 8 * 8;
     unsigned base = __cvta_generic_to_shared(shared);
-    unsigned to_a = base + 2 * place<BK>(ra, ca), to_b = base + 2 * (BM * BK + place<BN>(rb, cb));
+    unsigned to_a = base + 2 * place<BK>(r, c8), to_b = base + 2 * (BM * BK + place<BN>(r, c8));
     int steps = (K + BK - 1) / BK;  // of a tile
     int row0, col0, copied = 0, tile_copied = blockIdx.x, s_copied = 0;  // step, tile and stage of the next copies
-    const T *from_a[BM / ROWS_A], *from_b;
-    auto begin = [&] {  // the copies of a tile
-        corner(tile_copied, row0, col0);
-        from_b = B + (size_t)rb * N + min(col0 + cb, N - 8);
-        #pragma unroll
-        for (int j = 0; j < BM / ROWS_A; ++j)
-            from_a[j] = A + (size_t)min(row0 + ra + ROWS_A * j, M - 1) * K + ca;
+    int k_left, rows_left, cols_left;  // of K, and of C below this thread's row and right of its column
+    const T *from_a, *from_b;
+    auto begin = [&] {  // the copies of a tile; of zeros, if none is left
+        k_left = 0;
+        if (tile_copied < tiles_m * tiles_n) {
+            corner(tile_copied, row0, col0);
+            k_left = K, rows_left = M - row0 - r, cols_left = N - col0 - c8;
+            from_a = A + (size_t)(row0 + r) * K + c8;
+            from_b = B + (size_t)r * N + col0 + c8;
+        }
     };
     begin();
-    auto start = [&] {  // the copies of a step, and go on to the next one
-        if (tile_copied < tiles_m * tiles_n) {
-            int k0 = copied * BK, left = K - k0;
-            if constexpr (ALIGNED) {
-                #pragma unroll
-                for (int j = 0; j < BM / ROWS_A; ++j)
-                    copy(to_a + s_copied * STAGE * 2 + ROWS_A * j * BK * 2, from_a[j] + k0, ca < left);
-                #pragma unroll
-                for (int j = 0; j < BK / ROWS_B; ++j)
-                    copy(to_b + s_copied * STAGE * 2 + ROWS_B * j * BN * 2, from_b + (size_t)ROWS_B * j * N,
-                         rb + ROWS_B * j < left);
-                from_b += (size_t)BK * N;
-            } else {
-                T *tA = shared + s_copied * STAGE;
-                copy_unaligned<BM, BK>(tA, A + (size_t)row0 * K + k0, K, M - row0, left);
-                copy_unaligned<BK, BN>(tA + BM * BK, B + (size_t)k0 * N + col0, N, left, N - col0);
-            }
-            s_copied = s_copied + 1 == STAGES ? 0 : s_copied + 1;
-            if (++copied == steps) {
-                copied = 0;
-                tile_copied += gridDim.x;
-                begin();
-            }
+    auto start = [&](int part) {  // a part of a step's copies; with the last one, go on to the next step
+        if constexpr (ALIGNED) {
+            #pragma unroll
+            for (int p = PIECES * part / PARTS; p < PIECES * (part + 1) / PARTS; ++p)
+                if (p < PIECES_A)
+                    copy(to_a + s_copied * STAGE * 2 + ROWS * p * BK * 2, from_a + (size_t)ROWS * p * K,
+                         c8 < k_left && ROWS * p < rows_left);
+                else {
+                    int down = (p - PIECES_A) % (BK / ROWS) * ROWS, across = (p - PIECES_A) / (BK / ROWS) * 64;
+                    copy(to_b + s_copied * STAGE * 2 + (down * BN + across) * 2, from_b + (size_t)down * N + across,
+                         r + down < k_left && across < cols_left);
+                }
+        } else if (part == 0) {
+            T *tA = shared + s_copied * STAGE;
+            copy_unaligned<BM, BK>(tA, A + (size_t)row0 * K + copied * BK, K, M - row0, k_left);
+            copy_unaligned<BK, BN>(tA + BM * BK, B + (size_t)copied * BK * N + col0, N, k_left, N - col0);
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");  // an empty group keeps the count
+        if (part < PARTS - 1)
+            return;
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        s_copied = s_copied + 1 == STAGES ? 0 : s_copied + 1;
+        from_a += BK, from_b += (size_t)BK * N, k_left -= BK;
+        if (++copied == steps) {
+            copied = 0;
+            tile_copied += gridDim.x;
+            begin();
+        }
     };
     auto arrive = [&] {  // the next step's tiles are there, and nobody reads those of the last one any more
         asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory");
@@ -177,26 +186,27 @@ __device__ void multiply(float *C, const T *A, const T *B, int M, int N, int K)
             ldmatrix_transposed(b[f][j], stage + lane_b[j] + k * BN * 2);
     };
     for (int step = 0; step < STAGES - 1; ++step)
-        start();
+        for (int part = 0; part < PARTS; ++part)
+            start(part);
     arrive();
     load(0, 0, 0);
     int s = 0;  // the stage that is multiplied
     for (int tile = blockIdx.x; tile < tiles_m * tiles_n; tile += gridDim.x) {
         for (int step = 0; step < steps; ++step) {
             int next = s + 1 == STAGES ? 0 : s + 1;
-            bool more = step + 1 < steps || tile + gridDim.x < tiles_m * tiles_n;
             #pragma unroll
             for (int k = 0; k < BK; k += 16) {
                 if (k == BK - 16)
                     arrive();
-                if (k < BK - 16 || more)
-                    load((k / 16 + 1) % 2, k < BK - 16 ? s : next, (k + 16) % BK);
-                if (k == 0)
-                    start();  // into the stage of the step before, which is done since the last barrier
+                load((k / 16 + 1) % 2, k < BK - 16 ? s : next, (k + 16) % BK);
+                if (k < BK - 16)
+                    start(k / 16);  // into the stage of the step before, which is done since the last barrier
                 for (int i = 0; i < WM / 16; ++i)
-                    for (int j = 0; j < WN / 8; ++j)
+                    for (int n = 0; n < WN / 8; ++n) {
+                        int j = i % 2 ? WN / 8 - 1 - n : n;  // forth and back
                         mma(c[i][j], a[k / 16 % 2][i], b[k / 16 % 2][j / 2][j % 2 * 2],
                             b[k / 16 % 2][j / 2][j % 2 * 2 + 1]);
+                    }
             }
             s = next;
         }

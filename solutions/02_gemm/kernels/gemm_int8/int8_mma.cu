@@ -1,6 +1,6 @@
 // gemm_int8/int8_mma: C[M, N] = A[M, K] @ B[N, K].T, int8 in, exact sums and C in int32.
 //
-// Against int8_wmma: all that took gemm_f16 from wmma_tiled to mma_tuned, at once. ldmatrix and mma.sync m16n8k32
+// Against int8_wmma: what took gemm_f16 from wmma_tiled to mma_tuned, at once. ldmatrix and mma.sync m16n8k32
 // on swizzled tiles, cp.async into four stages, blocks that stay for all tiles, in an order for the L2. ldmatrix
 // moves rows of 16 bytes and does not ask what is in them; it could not turn int8 round, but need not: both
 // operands have K as their inner dimension, which is the way mma wants them.
