@@ -7,6 +7,7 @@ import pytest
 import labkit as lk
 from labkit import problems
 from labkit.kernels import gpu
+from labkit.problems.attention import shape as attention_shape
 
 pytestmark = [
     pytest.mark.gpu,
@@ -27,6 +28,54 @@ def test_solution_passes_on_the_gpu(problem, rung, language):
     result = lk.problem(problem)[rung, language].solution.check(on="cuda")
     assert result.passed, result
     assert result.runs
+
+
+def launched(rung, dims):
+    """Outputs, inputs, and by how many bytes PyTorch's allocations grew at most while the kernels ran."""
+    import torch
+
+    p = rung.problem
+    inputs, outputs = p.make_inputs(dims, device="cuda"), p.make_outputs(dims, device="cuda")
+    kernel = rung.kernel
+    kernel.launch(tuple(outputs.values()), *inputs.values(), **p.options_of(dims))  # loads and compiles
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    kernel.launch(tuple(outputs.values()), *inputs.values(), **p.options_of(dims))
+    torch.cuda.synchronize()
+    return outputs, inputs, torch.cuda.max_memory_allocated() - before
+
+
+@pytest.mark.parametrize("rung, quadratic", [("naive", 1), ("tiled", 1), ("online_softmax", 0), ("flash", 0)])
+def test_memory_of_attention_grows_as_counted(rung, quadratic):
+    ours = lk.problem("attention")[rung, "cuda"].solution
+    for N in (1024, 2048, 4096):
+        *_, grown = launched(ours, ours.problem.dims_of(attention_shape(H=2, N=N, D=64)))
+        assert grown == quadratic * 2 * N * N * 4
+
+
+@pytest.mark.parametrize(
+    "problem, rung, rtol, atol",
+    [
+        ("attention", "online_softmax", 1e-4, 1e-5),
+        ("attention", "flash", 1e-4, 1e-5),
+        ("attention", "flash_double_buffered", 1e-4, 1e-5),
+        ("attention_f16", "flash_mma", 4e-3, 1e-3),
+        ("attention_bf16", "flash_mma", 3e-2, 8e-3),
+    ],
+)
+def test_a_hundred_thousand_tokens(problem, rung, rtol, atol):
+    """Scores would take 40 GB for this one head; float64 has no room for them, so the reference is PyTorch's."""
+    import torch
+
+    ours = lk.problem(problem)[rung, "cuda"].solution
+    dims = ours.problem.dims_of(attention_shape(N=100_000, D=128, causal=1))
+    outputs, inputs, grown = launched(ours, dims)
+    assert grown == 0
+    wanted = ours.problem.baseline(*inputs.values(), causal=1)
+    torch.testing.assert_close(outputs["O"], wanted[0], rtol=rtol, atol=atol)
+    torch.testing.assert_close(outputs["L"], wanted[1], rtol=1e-4, atol=1e-3)
 
 
 def test_a_stray_write_on_the_gpu_is_found(tmp_path):

@@ -28,12 +28,13 @@ using bf16 = __nv_bfloat16;
 #ifndef GROUPS
 #define GROUPS 1  // scales and shifts of a row
 #endif
+constexpr int BLOCKS = 4 - GROUPS / 4;  // of a multiprocessor; with 4 groups a fourth one leaves too few registers
 #ifndef WORKERS
-#define WORKERS 528  // blocks that share all tokens, at most: 4 on each of 132 multiprocessors
+#define WORKERS (132 * BLOCKS)  // blocks that share all tokens, at most: what 132 multiprocessors hold
 #endif
 constexpr int D = 128, HEADS = 8, WARPS = 4, TOKENS = 32;
 constexpr int ROW = 64 + 4 * GROUPS, TILE = TOKENS * ROW + 16;  // bytes; a copy begins on 16 bytes, a tile may not
-constexpr int STAGES = 3 - GROUPS / 4;                          // as many as 4 blocks of a multiprocessor have room for
+constexpr int STAGES = 2 + GROUPS / 4;                          // tiles of K and V on their way or in use
 constexpr int SHARED = WARPS * STAGES * 2 * TILE;
 constexpr int WORDS = ROW / 4;
 // Row r of the m-th of 4 matrices of 8 tokens is token R_STEP * r + M_STEP * m of a tile: lanes then find 32 banks,
@@ -117,7 +118,7 @@ __device__ void copy(unsigned to, const unsigned char *at, int lead, int bytes, 
             copy16(to + i, left > i ? at + i : at - 16 * lane, max(0, min(16, left - i)));
 }
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 4)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS)
 opt11_direct_mma(float *parts, float *stats, const bf16 *Q, const unsigned char *K, const unsigned char *V,
                  const int *lengths, int B, int T, int HQ)
 {
