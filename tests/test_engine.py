@@ -322,6 +322,28 @@ def test_named_barriers_hand_over() -> None:
     assert a.tolist() == [3 * (31 - lane) for lane in range(32)] * 2
 
 
+def test_named_barriers_of_one_instruction_open_each_for_itself() -> None:
+    """Warp 0 comes late, after warps 2 and 3 have passed theirs; warp 1 waits for it all the same."""
+    source = """
+    extern "C" __global__ void k(int* a) {
+        __shared__ int s[32], flag;
+        int t = threadIdx.x, warp = t / 32;
+        flag = 0;
+        __syncthreads();
+        if (warp == 0) {
+            while (atomicAdd(&flag, 0) == 0) {}
+            s[t] = t;
+        }
+        asm volatile("bar.sync %0, 64;" :: "r"(1 + warp / 2) : "memory");
+        if (warp == 2) atomicExch(&flag, 1);
+        if (warp == 1) a[t - 32] = s[63 - t];
+    }"""
+    for sanitize in (True, False):
+        a = np.zeros(32, np.int32)
+        run_cuda(source, 1, 128, a, sanitize=sanitize)
+        assert a.tolist() == list(range(31, -1, -1))
+
+
 def test_barrier_with_a_count_after_an_early_exit() -> None:
     source = """
     extern "C" __global__ void k(int* a) {

@@ -279,6 +279,90 @@ def test_named_barrier_orders_its_threads_alone() -> None:
     assert fault_of(RACE.replace("BODY", body), 1, 64, ints(64)).kind == "race"
 
 
+NAMED = """__device__ void sync(int bar, int n) { asm volatile("bar.sync %0, %1;" :: "r"(bar), "r"(n) : "memory"); }
+__device__ void arrive(int bar, int n) { asm volatile("bar.arrive %0, %1;" :: "r"(bar), "r"(n) : "memory"); }
+extern "C" __global__ void k(int* a, int* g) {
+    int t = threadIdx.x, warp = t / 32, v = 0;
+    MEMORY
+    s[t] = t;
+    __syncthreads();
+    BODY
+    a[blockIdx.x * 128 + t] = v;
+}"""
+
+
+@pytest.mark.parametrize("engine", ["interpreter", "compiled"])
+@pytest.mark.parametrize("memory", ["__shared__ int s[128];", "int* s = g + blockIdx.x * 128;"])
+@pytest.mark.parametrize(
+    "body, races",
+    [
+        # Two barriers, and who has met at which.
+        ("s[t] = 1; sync(1 + warp / 2, 64); v = s[t ^ 32];", False),
+        ("s[t] = 1; sync(1 + warp / 2, 64); v = s[t ^ 64];", True),
+        ("s[t] = 1; sync(1 + warp % 2, 64); v = s[t ^ 64];", False),
+        ("s[t] = 1; sync(1 + warp / 2, 64); if (warp == 0) v = s[t + 64];", True),
+        ("s[t] = 1; sync(1 + warp / 2, 64); __syncthreads(); v = s[t ^ 64];", False),
+        ("s[t] = 1; sync(1 + warp / 2, 64); sync(3, 128); v = s[t ^ 64];", False),
+        ("s[t] = 1; __syncthreads(); sync(1 + warp / 2, 64); v = s[t ^ 64];", False),
+        ("s[t] = 1; sync(1 + warp / 2, 64); sync(3 + warp % 2, 64); v = s[t ^ 96];", False),  # by two barriers
+        ("for (int i = 0; i < 4; ++i) { s[t] = i; sync(1 + warp / 2, 64); v += s[t ^ 32]; sync(1 + warp / 2, 64); }",
+         False),
+        ("for (int i = 0; i < 4; ++i) { s[t] = i; sync(1 + warp / 2, 64); v += s[t ^ 32]; }", True),
+        # A chain through warp 1, and one whose links come in the wrong order.
+        ("if (warp == 0) { s[0] = 1; sync(1, 64); } else if (warp == 1) { sync(1, 64); sync(2, 64); }"
+         " else if (warp == 2) { sync(2, 64); v = s[0]; }", False),
+        ("if (warp == 0) { s[0] = 1; sync(1, 64); } else if (warp == 1) { sync(2, 64); sync(1, 64); }"
+         " else if (warp == 2) { sync(2, 64); v = s[0]; }", True),
+        # Reads before a write: by part of the block, and by all in one instruction.
+        ("v = s[0]; sync(1 + warp / 2, 64); if (t == 0) s[0] = 1;", True),
+        ("v = s[0]; sync(1 + warp / 2, 64); if (t == 127) s[0] = 1;", True),
+        ("if (warp < 2) { v = s[0]; sync(1, 64); } else { v = s[0]; sync(2, 64); if (t == 127) s[0] = 1; }", True),
+        ("v = s[0]; if (t == 127) s[0] = 1;", True),
+        ("if (warp < 2) sync(1, 64); else { v = s[0]; sync(2, 64); if (t == 127) s[0] = 1; }", False),
+        # Who arrives tells what it did before, and hears nothing.
+        ("if (warp < 2) { s[t] = 1; arrive(1, 128); } else { sync(1, 128); v = s[t - 64]; }", False),
+        ("if (warp < 2) { arrive(1, 128); s[t] = 1; } else { sync(1, 128); v = s[t - 64]; }", True),
+        ("if (warp >= 2) { s[t] = 1; sync(1, 128); } else { arrive(1, 128); v = s[t + 64]; }", True),
+        ("if (warp < 2) { s[t] = 1; arrive(1, 128); v = s[t ^ 32]; } else sync(1, 128);", True),
+        ("if (warp < 2) { s[t] = 1; arrive(1, 128); } else { sync(1, 128); v = s[t - 64] + s[t ^ 32]; }", False),
+        ("if (warp < 2) { for (int i = 0; i < 4; ++i) { if (i) sync(2, 128); s[t] = i; arrive(1, 128); } }"
+         " else for (int i = 0; i < 4; ++i) { sync(1, 128); v += s[t - 64]; if (i < 3) arrive(2, 128); }", False),
+        ("if (warp < 2) { for (int i = 0; i < 4; ++i) { s[t] = i; arrive(1 + i, 128); } }"
+         " else for (int i = 0; i < 4; ++i) { sync(1 + i, 128); v += s[t - 64]; }", True),
+        ("if (warp >= 2) { s[t] = 1; return; } sync(1, 64); v = s[t + 64];", True),
+    ],
+)  # fmt: skip
+def test_barriers_of_part_of_a_block(body: str, races: bool, memory: str, engine: str) -> None:
+    source = NAMED.replace("BODY", body).replace("MEMORY", memory)
+    if races:
+        fault = fault_of(source, 2, 128, ints(256), ints(256), engine=engine)
+        assert fault.kind == "race" and fault.line == 8, str(fault)
+    else:
+        run_cuda(source, 2, 128, ints(256), ints(256), engine=engine)
+        run_cuda(source, 2, 128, ints(256), ints(256), engine=engine, chunk_threads=128)
+
+
+@pytest.mark.parametrize("writer, reader, races", [(0, 1, False), (2, 1, True), (0, 3, True)])
+def test_a_flag_behind_a_barrier_of_part_of_a_block(writer: int, reader: int, races: bool) -> None:
+    """Warp 1 of block 0 sets a flag for warp 0 of block 1; warps meet 0 with 1, and 2 with 3."""
+    source = NAMED.replace("MEMORY", "int* s = g + 4 + blockIdx.x * 128;").replace(
+        "BODY",
+        f"""if (blockIdx.x == 0) {{
+        if (warp == {writer}) g[1] = 7;
+        sync(1 + warp / 2, 64);
+        if (t == 32) {{ __threadfence(); atomicExch(g, 1); }}
+    }} else {{
+        if (t == 0) while (atomicAdd(g, 0) == 0) {{}}
+        sync(1 + warp / 2, 64);
+        if (warp == {reader}) v = g[1];
+    }}""",
+    )
+    if races:
+        assert fault_of(source, 2, 128, ints(256), ints(260)).kind == "race"
+    else:
+        run_cuda(source, 2, 128, ints(256), ints(260))
+
+
 # ---------------------------------------------------------------------------- uninitialized
 
 

@@ -253,7 +253,8 @@ class Held:
 
     def line_of(self, lane: int) -> int | None:
         m = self.machine
-        pcs = [p for group in (m.waiting, self.masks) for p, g in group.items() if g.where[lane]]
+        pcs = [p for (p, _), g in m.waiting.items() if g.where[lane]]
+        pcs += [p for p, g in self.masks.items() if g.where[lane]]
         if m.exit_pc[lane] >= 0:
             pcs = [int(m.exit_pc[lane])]
         return m.program.instructions[pcs[0]].line if pcs else None

@@ -308,9 +308,8 @@ class Machine:
         self.nobody = self.mask(np.zeros(n, bool))
         self.exit_pc = np.full(n, -1, np.int64)
         self.pending: dict[int, Mask] = {}
-        self.waiting: dict[int, Mask] = {}
+        self.waiting: dict[tuple[int, int], Mask] = {}  # by where, and the barrier's number
         self.arrived: dict[int, np.ndarray] = {}
-        self.barrier_number: dict[int, int] = {}
         self.deferred: tuple[int, KernelFault] | None = None
         self.needed = 0
         self.limit = END
@@ -334,9 +333,7 @@ class Machine:
         self.views: dict[tuple[str, np.dtype], np.ndarray] = {}
         self.shadow = None
         if self.sanitize and self.shared_bytes:
-            self.shadow = Shadow(
-                len(self.shared), self.code.granule, n, chunk.valid
-            )
+            self.shadow = Shadow(len(self.shared), self.code.granule, chunk.valid, chunk.warps_per_block)
         if self.globals is not None:
             self.globals.start(chunk.first_block, chunk.stride, n)
         self.local_watch = LocalWatch(self) if self.sanitize and self.local is not None else None
@@ -507,7 +504,7 @@ class Machine:
             needed |= live_in[pc]
         for pc in self.held.masks:
             needed |= live_in[pc]
-        for pc in self.waiting:
+        for pc, _ in self.waiting:
             needed |= live_in[pc + 1] if pc + 1 < len(live_in) else 0
         self.needed = needed
 
@@ -594,7 +591,7 @@ class Machine:
             self.shadow.valid = self.live.where
 
     def sync(self, mask: Mask) -> None:
-        """Order the shared accesses of these lanes."""
+        """A barrier of whole blocks orders the accesses of these lanes."""
         lanes = None if mask is self.live or mask is self.full else mask.lanes
         if self.shadow is not None:
             self.shadow.sync(lanes)
@@ -665,8 +662,7 @@ class Machine:
             if mask is self.full or ((here == chunk.block_threads) | (here == 0)).all():
                 self.sync(mask)
                 return None
-        self.barrier_number[pc] = number
-        before = self.waiting.get(pc)
+        before = self.waiting.get((pc, number))
         mine: Mask | None = mask if before is None else self.union(before, mask)
         done = self.per_block(mine) == chunk.block_threads
         if done.any():
@@ -676,9 +672,9 @@ class Machine:
             self.push(pc + 1, released)
             mine = None if released.threads == mine.threads else self.without(mine, released)
         if mine is None:
-            self.waiting.pop(pc, None)
+            self.waiting.pop((pc, number), None)
         else:
-            self.waiting[pc] = mine
+            self.waiting[pc, number] = mine
         self.refresh()
         return -1
 
@@ -689,9 +685,8 @@ class Machine:
 
     def counted_barrier(self, pc: int, mask: Mask, number: int, count: int) -> int:
         """A barrier for `count` threads: whoever comes first, by its number."""
-        mine = self.waiting.pop(pc, None)
-        self.waiting[pc] = mask if mine is None else self.union(mine, mask)
-        self.barrier_number[pc] = number
+        mine = self.waiting.pop((pc, number), None)
+        self.waiting[pc, number] = mask if mine is None else self.union(mine, mask)
         self.release_counted(number, count)
         self.refresh()
         return -1
@@ -705,29 +700,34 @@ class Machine:
 
     def release_counted(self, number: int, count: int) -> None:
         chunk = self.chunk
-        users = [p for p in self.waiting if self.barrier_number[p] == number]
+        users = [key for key in self.waiting if key[1] == number]
         lanes = np.zeros(chunk.lanes, bool)
-        for p in users:
-            lanes |= self.waiting[p].where
+        for key in users:
+            lanes |= self.waiting[key].where
         arrived = self.arrived.get(number, np.zeros(chunk.lanes, bool))
         done = self.warp_threads(lanes) + self.warp_threads(arrived) >= count
         if not done.any():
             return
         where = np.repeat(done, chunk.stride)
-        self.sync(self.mask((lanes | arrived) & where))
+        for order in (self.shadow, self.globals):
+            if order is not None:
+                order.sync_part(lanes & where, number, done)
         self.arrived[number] = arrived & ~where
-        for p in users:
-            group = self.waiting.pop(p)
+        for key in users:
+            group = self.waiting.pop(key)
             released = self.narrow(group, where)
             if released.threads:
-                self.push(p + 1, released)
+                self.push(key[0] + 1, released)
             if released.threads < group.threads:
-                self.waiting[p] = self.without(group, released)
+                self.waiting[key] = self.without(group, released)
 
     def arrive(self, mask: Mask, number: int, count: int) -> None:
         """`bar.arrive`: counts, and does not wait."""
         before = self.arrived.get(number, np.zeros(self.chunk.lanes, bool))
         self.arrived[number] = before | mask.where
+        for order in (self.shadow, self.globals):
+            if order is not None:
+                order.arrive(mask.where, number)
         self.release_counted(number, count)
         self.refresh()
 
@@ -740,24 +740,24 @@ class Machine:
             for group in self.waiting.values():
                 waiting |= group.where
             self.sync(self.mask(waiting))
-            for pc, group in self.waiting.items():
+            for (pc, _), group in self.waiting.items():
                 self.push(pc + 1, group)
             self.waiting = {}
             self.refresh()
             return
         # Blame the barrier that was waited at first: the others came later, if at all.
-        pc = next(iter(self.waiting))
-        group = self.waiting[pc]
+        first = pc, _ = next(iter(self.waiting))
+        group = self.waiting[first]
         lane = int(group.index[0])
         block = lane // self.chunk.stride
         inside = slice(block * self.chunk.stride, (block + 1) * self.chunk.stride)
         counts: dict[str, int] = {}
         instructions = self.program.instructions
         other_line = None
-        for p, other in self.waiting.items():
+        for key, other in self.waiting.items():
             here = int(np.count_nonzero(other.where[inside]))
-            if p != pc and here:
-                other_line = instructions[p].line
+            if key != first and here:
+                other_line = instructions[key[0]].line
                 text = f"wait at line {other_line}"
                 counts[text] = counts.get(text, 0) + here
         left = self.exit_pc[inside]

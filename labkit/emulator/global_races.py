@@ -2,7 +2,7 @@
 
 Blocks of a launch are ordered by nothing but flags: a thread fences what it (or, before a barrier, its block) has
 written and then updates a flag; a thread of another block reads that flag, and with it what came before, and so do
-the threads that pass a barrier after it. Within a block barriers order as for shared memory (`races.py`).
+the threads that pass a barrier after it. Within a block barriers order as for shared memory (`order.py`).
 
 Only buffers that the launch may write are watched for races, and only those with unwritten bytes for their reads.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from labkit.emulator.memory import WINDOW_BITS, Buffer
+from labkit.emulator.order import Order
 from labkit.emulator.provenance import UNKNOWN, provenance
 from labkit.emulator.ptx import SIZES
 
@@ -54,8 +55,8 @@ class Table:
         self.reader[1][at], self.read_time[1][at], self.read_pc[1][at] = before[new], before_time[new], before_pc[new]
         beside = threads != now
         if beside.any():
-            at = granules[beside]
-            self.reader[1][at], self.read_time[1][at], self.read_pc[1][at] = threads[beside], time, pc
+            at = granules[beside][::-1]  # of one instruction's the lowest thread, beside the highest
+            self.reader[1][at], self.read_time[1][at], self.read_pc[1][at] = threads[beside][::-1], time, pc
         self.read_time[0][granules] = time
         self.read_pc[0][granules] = pc
 
@@ -85,11 +86,13 @@ class Clash:
 
 @dataclass(frozen=True)
 class Release:
-    """A thread's update of a flag after a fence; `known` is how many flags its block had read by then."""
+    """A thread's update of a flag after a fence; `known` is how many flags its block had read by then, and `until` as
+    in `Watch._until`.
+    """
 
     thread: int
     time: int
-    stamp: int
+    until: tuple[int, ...]
     warp_stamp: int
     fence: int
     known: int
@@ -105,7 +108,7 @@ class Acquire:
     time: int
 
 
-class Watch:
+class Watch(Order):
     """Of one launch."""
 
     def __init__(self, machine: Machine) -> None:
@@ -122,7 +125,6 @@ class Watch:
         self.tables: dict[int, Table] = {}
         self.watched = self._watched()
         self.allowed: set[tuple[int, int]] = set()
-        self.clock = 1
         self.base = 0
         self.stride = 1
         self.fences: np.ndarray | None = None
@@ -167,20 +169,7 @@ class Watch:
         self.stride = stride
         self.base = first_block * stride
         self.clock += 1
-        self.stamps = np.zeros(lanes, np.int64)
-        self.warp_stamps = np.zeros(lanes, np.int64)
-
-    def sync(self, lanes: np.ndarray | None) -> None:
-        """A block barrier of these lanes (None: all)."""
-        self.clock += 1
-        if lanes is None:
-            self.stamps = np.full(len(self.stamps), self.clock)
-        else:
-            self.stamps = np.where(lanes, self.clock, self.stamps)
-
-    def sync_warp(self, lanes: np.ndarray) -> None:
-        self.clock += 1
-        self.warp_stamps = np.where(lanes, self.clock, self.warp_stamps)
+        self.begin(lanes, stride // 32)
 
     def fence(self, mask: Mask) -> None:
         """`__threadfence()`."""
@@ -374,9 +363,7 @@ class Watch:
         mine, lanes, theirs, time = threads[at], spot.lanes[at], other[at], time[at]
         inside = mine // self.stride == theirs // self.stride
         local = np.where(inside, theirs - self.base, lanes)
-        apart = (time >= self.stamps[lanes]) | (time >= self.stamps[local])
-        behind = (time >= self.warp_stamps[lanes]) | (time >= self.warp_stamps[local])
-        bad[at] = ~inside | (apart & ((lanes // 32 != local // 32) | behind))
+        bad[at] = ~inside | self.unordered(time, local, lanes)
         return bad
 
     def _by_flags(self, bad: np.ndarray, threads: np.ndarray, other: np.ndarray, time: np.ndarray) -> np.ndarray:
@@ -403,14 +390,15 @@ class Watch:
         bad = bad.copy()
         at = np.flatnonzero(bad)
         first, then, time = other[at], threads[at], time[at]
-        stamp, fence = self.stamps[then - self.base], self.fences[first]
-        blocks = first // self.stride
+        lanes, fence = then - self.base, self.fences[first]
+        blocks, warps = first // self.stride, first % self.stride // 32
         for block in np.unique(then // self.stride).tolist():
             mine = then // self.stride == block
             for read in self.acquired.get(block, ())[-DIRECT:]:
+                aware = mine & (self.until(lanes, read.thread - self.base) > read.time)
                 for release in self.flags[read.flag][: read.count][-DIRECT:]:
-                    fine = mine & (blocks == release.thread // self.stride) & (stamp > read.time)
-                    fine &= (time < release.stamp) & ((release.fence > time) | (fence > time))
+                    fine = aware & mine & (blocks == release.thread // self.stride)
+                    fine &= (time < np.array(release.until)[warps]) & ((release.fence > time) | (fence > time))
                     bad[at[fine]] = False
                     mine &= ~fine
                 if not mine.any():
@@ -504,12 +492,12 @@ class Watch:
         thread = self.base + lane
         made = self.flags.setdefault((spot.buffer.base, int(spot.granules[k])), [])
         new = Release(
-            thread, self.clock, int(self.stamps[lane]), int(self.warp_stamps[lane]), int(self.fences[thread]),
+            thread, self.clock, self._until(lane), int(self.warp_stamps[lane]), int(self.fences[thread]),
             len(self.acquired.get(thread // self.stride, ())),
         )  # fmt: skip
         last = made[-1] if made else None
-        if last is None or (last.thread, last.stamp, last.fence, last.known) != (
-            new.thread, new.stamp, new.fence, new.known,
+        if last is None or (last.thread, last.until, last.fence, last.known) != (
+            new.thread, new.until, new.fence, new.known,
         ):  # fmt: skip
             made.append(new)  # else it spins
 
@@ -524,6 +512,13 @@ class Watch:
         if not any(a.flag == flag and a.count == count and a.thread == thread for a in read[-4:]):
             read.append(Acquire(flag, count, thread, self.clock))
 
+    def _until(self, lane: int) -> tuple[int, ...]:
+        """By warp of the lane's block, the time before which what that warp did comes before what the lane does now."""
+        if self.heard is None:
+            return (int(self.stamps[lane]),) * self.warps
+        others = lane // self.stride * self.stride + 32 * np.arange(self.warps)
+        return tuple(self.until(np.full(self.warps, lane), others).tolist())
+
     def ordered(self, first: int, then: int, time: int) -> bool:
         """Whether what thread `first` did at `time` comes before what thread `then` does now."""
         read = self.acquired.get(then // self.stride, ())
@@ -531,7 +526,7 @@ class Watch:
         if seen and seen[0] <= len(read) and seen[1] >= time:
             return True
         lane = then - self.base
-        now = (int(self.stamps[lane]), int(self.warp_stamps[lane]))
+        now = (self._until(lane), int(self.warp_stamps[lane]))
         self.budget = PATIENCE
         if self._reaches(first, time, then, *now, len(read), set()):
             self.known[first, then] = (len(read), time)
@@ -539,12 +534,12 @@ class Watch:
         return False
 
     def _reaches(
-        self, first: int, time: int, thread: int, stamp: int, warp_stamp: int, known: int, visited: set
+        self, first: int, time: int, thread: int, until: tuple[int, ...], warp_stamp: int, known: int, visited: set
     ) -> bool:
         """Search back through the flags that `thread` had learned of."""
         later = []
         for read in self.acquired.get(thread // self.stride, ())[:known]:
-            mine = read.thread == thread or stamp > read.time
+            mine = read.thread == thread or until[read.thread % self.stride // 32] > read.time
             if not (mine or (read.thread // 32 == thread // 32 and warp_stamp > read.time)):
                 continue
             for release in self.flags[read.flag][: read.count]:
@@ -557,7 +552,7 @@ class Watch:
                     visited.add(release)
                     later.append(release)
         return any(
-            self._reaches(first, time, r.thread, r.stamp, r.warp_stamp, r.known, visited) for r in later
+            self._reaches(first, time, r.thread, r.until, r.warp_stamp, r.known, visited) for r in later
         )
 
     def _released(self, release: Release, first: int, time: int) -> bool:
@@ -565,7 +560,7 @@ class Watch:
             return False
         before = (
             (release.thread == first and time <= release.time)
-            or time < release.stamp
+            or time < release.until[first % self.stride // 32]
             or (release.thread // 32 == first // 32 and time < release.warp_stamp)
         )
         return before and (release.fence > time or int(self.fences[first]) > time)

@@ -1,9 +1,7 @@
 """Shared memory's shadow: who touched each granule last, and was it ordered against this access.
 
-A barrier raises a clock and stamps it on the threads that took part; bar.warp.sync does so too,
-with stamps that count between threads of one warp only. Two accesses of a block are ordered if
-both threads have been stamped since the earlier one. Reads are logged and only entered when a
-write needs to know them, so stretches that only read cost nothing.
+Barriers order (`order.py`). Reads are logged and only entered when a write needs to know them, so stretches that only
+read cost nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
+from labkit.emulator.order import Order
 
 
 @dataclass(frozen=True)
@@ -25,21 +25,19 @@ class Conflict:
     granule: int
 
 
-class Shadow:
+class Shadow(Order):
     """The shadow of one chunk's shared memory; `granule` is the smallest access in bytes.
 
-    `valid` are the threads that still run, as a bool array over the lanes.
+    `valid` are the threads that still run, as a bool array over the lanes; a block has `warps` warps.
     """
 
-    def __init__(self, size: int, granule: int, lanes: int, valid: np.ndarray) -> None:
+    def __init__(self, size: int, granule: int, valid: np.ndarray, warps: int) -> None:
+        self.begin(len(valid), warps)
         self.granule = granule
         count = size // granule
-        self.clock = 1
         self.valid = valid
-        self.stamps = np.zeros(lanes, np.int64)
-        self.warp_stamps = np.zeros(lanes, np.int64)
-        self.oldest = 0
-        self.lowest = 0  # of all stamps, those of threads that have exited too
+        self.oldest = 0  # what was done before this time comes before whatever is done now
+        self.lowest = 0  # the same with threads that have exited
         self.last_write = -1
         self.last_read = -1
         self.write_time = np.full(count, -1, np.int64)
@@ -47,6 +45,7 @@ class Shadow:
         self.write_pc = np.zeros(count, np.int64)
         self.write_atomic = np.zeros(count, bool)
         self.read_time = np.full(count, -1, np.int64)
+        self.first_read_time = np.full(count, -1, np.int64)
         self.first_reader = np.zeros(count, np.int64)
         self.reader = np.zeros(count, np.int64)
         self.read_pc = np.zeros(count, np.int64)
@@ -57,22 +56,35 @@ class Shadow:
         self.all_written = False
 
     def sync(self, lanes: np.ndarray | None) -> None:
-        """Order everything before against everything after, for `lanes` (None: all)."""
         self.flush() if lanes is not None else self.forget()
-        self.clock += 1
+        super().sync(lanes)
         if lanes is None:
-            self.stamps = np.full(len(self.stamps), self.clock)
             self.oldest = self.lowest = self.clock
         else:
-            self.stamps = np.where(lanes, self.clock, self.stamps)
-            self.lowest = int(self.stamps.min())
-            self.oldest = int(self.stamps[self.valid].min(initial=self.clock))
+            self._bounds()
 
     def sync_warp(self, lanes: np.ndarray) -> None:
-        """Order `lanes` against each other within their warps."""
         self.flush()
-        self.clock += 1
-        self.warp_stamps = np.where(lanes, self.clock, self.warp_stamps)
+        super().sync_warp(lanes)
+
+    def arrive(self, lanes: np.ndarray, number: int) -> None:
+        self.flush()
+        super().arrive(lanes, number)
+        self._bounds()
+
+    def sync_part(self, lanes: np.ndarray, number: int, blocks: np.ndarray) -> None:
+        self.flush()
+        super().sync_part(lanes, number, blocks)
+        self._bounds()
+
+    def _bounds(self) -> None:
+        self.lowest = int(self.stamps.min())
+        self.oldest = int(self.stamps[self.valid].min(initial=self.clock))
+        if self.heard is not None:
+            heard = self.heard.reshape(-1, self.warps)
+            self.lowest = min(self.lowest, int(heard.min()))
+            running = self.valid.reshape(-1, 32).any(axis=1)
+            self.oldest = min(self.oldest, int(heard[running].min(initial=self.clock)))
 
     def forget(self) -> None:
         """All lanes meet: reads so far can conflict with nothing to come."""
@@ -84,10 +96,16 @@ class Shadow:
         if self.log:
             self.last_read = self.clock
         for granules, lanes, pc in self.log:
-            fresh = self.read_time[granules] < self.clock
-            at = granules[fresh]
-            self.first_reader[at] = lanes[fresh]
+            # Of the readers of a granule the last is known, and the first of those that it may not come after.
+            time = self.first_read_time[granules]
+            fresh = time < self.clock
+            beside = self._open(time, self.first_reader[granules], lanes)
+            if beside is not None:
+                fresh &= ~beside
+            at = granules[fresh][::-1]
+            self.first_reader[at] = lanes[fresh][::-1]  # of one instruction's the lowest lane, below the highest
             self.first_read_pc[at] = pc
+            self.first_read_time[at] = self.clock
             self.reader[granules] = lanes
             self.read_pc[granules] = pc
             self.read_time[granules] = self.clock
@@ -151,13 +169,10 @@ class Shadow:
         return found
 
     def _open(self, time: np.ndarray, other: np.ndarray, lanes: np.ndarray) -> np.ndarray | None:
-        """Not ordered: one of the two threads has not synced since `time`. None if all are."""
+        """What others did at `time` and no barrier orders before now. None: nothing."""
         if time.max(initial=-1) < self.lowest:
             return None
-        apart = (time >= self.stamps[lanes]) | (time >= self.stamps[other])
-        distant = lanes // 32 != other // 32
-        behind = (time >= self.warp_stamps[lanes]) | (time >= self.warp_stamps[other])
-        return (time >= 0) & (other != lanes) & apart & (distant | behind)
+        return (time >= 0) & (other != lanes) & self.unordered(time, other, lanes)
 
     def _against_write(
         self,
@@ -184,13 +199,12 @@ class Shadow:
     ) -> Conflict | None:
         if self.last_read < self.lowest:
             return None
-        time = self.read_time[granules]
-        for readers, pcs in (
-            (self.reader, self.read_pc),
-            (self.first_reader, self.first_read_pc),
+        for times, readers, pcs in (
+            (self.read_time, self.reader, self.read_pc),
+            (self.first_read_time, self.first_reader, self.first_read_pc),
         ):
             other = readers[granules]
-            bad = self._open(time, other, lanes)
+            bad = self._open(times[granules], other, lanes)
             if bad is not None and bad.any():
                 return self._conflict(bad, granules, lanes, other, pcs, kind, "reads")
         return None

@@ -221,6 +221,64 @@ extern "C" __global__ void producer_and_consumer(float *y, const float *x)
     }
 }
 
+// right teams_by_number<<<2, 256>>>(new f4 512, ramp f4 4x512)
+extern "C" __global__ void teams_by_number(float *y, const float *x)
+{
+    __shared__ float s[256];
+    int t = threadIdx.x, first = blockIdx.x * 256;
+    float sum = 0.0f;
+    for (int k = 0; k < 4; ++k) {
+        s[t] = x[512 * k + first + t];
+        asm volatile("bar.sync %0, 64;" :: "r"(1 + t / 64) : "memory");
+        sum += s[t ^ 63];
+        asm volatile("bar.sync %0, 64;" :: "r"(1 + t / 64) : "memory");
+    }
+    s[t] = sum;
+    __syncthreads();
+    y[first + t] = s[255 - t];
+}
+
+// right through_the_team_between<<<1, 96>>>(new f4 32, ramp f4 32)
+extern "C" __global__ void through_the_team_between(float *y, const float *x)
+{
+    __shared__ float s[32];
+    int t = threadIdx.x;
+    if (t < 32) {
+        s[t] = x[t];
+        asm volatile("bar.sync 1, 64;" ::: "memory");
+    } else if (t < 64) {
+        asm volatile("bar.sync 1, 64;" ::: "memory");
+        asm volatile("bar.sync 2, 64;" ::: "memory");
+    } else {
+        asm volatile("bar.sync 2, 64;" ::: "memory");
+        y[t - 64] = s[95 - t];
+    }
+}
+
+// right filled_and_free<<<1, 128>>>(new f4 96, ramp f4 6x32)
+extern "C" __global__ void filled_and_free(float *y, const float *x)
+{
+    __shared__ float s[2][32];  // barriers 1 and 2: filled; 3 and 4: free again
+    int t = threadIdx.x;
+    if (t < 32) {
+        for (int k = 0; k < 6; ++k) {
+            if (k >= 2)
+                asm volatile("bar.sync %0, 128;" :: "r"(3 + k % 2) : "memory");
+            s[k % 2][t] = x[32 * k + t];
+            asm volatile("bar.arrive %0, 128;" :: "r"(1 + k % 2) : "memory");
+        }
+    } else {
+        float sum = 0.0f;
+        for (int k = 0; k < 6; ++k) {
+            asm volatile("bar.sync %0, 128;" :: "r"(1 + k % 2) : "memory");
+            sum += s[k % 2][31 - t % 32];
+            if (k < 4)
+                asm volatile("bar.arrive %0, 128;" :: "r"(3 + k % 2) : "memory");
+        }
+        y[t - 32] = sum;
+    }
+}
+
 // right syncwarp_in_both_branches<<<1, 32>>>(new f4 32, ramp f4 32)
 extern "C" __global__ void syncwarp_in_both_branches(float *y, const float *x)
 {

@@ -173,6 +173,73 @@ extern "C" __global__ void producer_without_barrier(float *y, const float *x)
         y[threadIdx.x - 32] = s[threadIdx.x - 32];  // BUG
 }
 
+// wrong race teams_look_at_each_other<<<1, 128>>>(new f4 128, ramp f4 128)
+extern "C" __global__ void teams_look_at_each_other(float *y, const float *x)
+{
+    __shared__ float s[128];
+    int t = threadIdx.x;
+    s[t] = x[t];  // OTHER
+    asm volatile("bar.sync %0, 64;" :: "r"(1 + t / 64) : "memory");  // each team its own
+    y[t] = s[127 - t];  // BUG
+}
+
+// wrong race team_overwrites_the_block<<<1, 128>>>(new f4 128, ramp f4 2x128)
+extern "C" __global__ void team_overwrites_the_block(float *y, const float *x)
+{
+    __shared__ float s[128];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    __syncthreads();
+    float sum = s[127 - t];  // OTHER
+    asm volatile("bar.sync %0, 64;" :: "r"(1 + t / 64) : "memory");
+    s[t] = x[128 + t];  // BUG
+    asm volatile("bar.sync %0, 64;" :: "r"(1 + t / 64) : "memory");
+    y[t] = sum + s[t ^ 63];
+}
+
+// wrong race arrives_before_it_stores<<<1, 64>>>(new f4 32, ramp f4 32)
+extern "C" __global__ void arrives_before_it_stores(float *y, const float *x)
+{
+    __shared__ float s[32];
+    if (threadIdx.x < 32) {
+        asm volatile("bar.arrive 1, 64;" ::: "memory");
+        s[threadIdx.x] = x[threadIdx.x];  // OTHER
+    } else {
+        asm volatile("bar.sync 1, 64;" ::: "memory");
+        y[threadIdx.x - 32] = s[63 - threadIdx.x];  // BUG
+    }
+}
+
+// wrong race producer_waits_for_nobody<<<1, 64>>>(new f4 32, ramp f4 4x32)
+extern "C" __global__ void producer_waits_for_nobody(float *y, const float *x)
+{
+    __shared__ float s[32];
+    int t = threadIdx.x;
+    float sum = 0.0f;
+    for (int k = 0; k < 4; ++k)
+        if (t < 32) {
+            s[t] = x[32 * k + t];  // BUG
+            asm volatile("bar.arrive 1, 64;" ::: "memory");
+        } else {
+            asm volatile("bar.sync 1, 64;" ::: "memory");
+            sum += s[63 - t];  // BUG
+        }
+    if (t >= 32)
+        y[t - 32] = sum;
+}
+
+// wrong race one_thread_overwrites<<<1, 64>>>(new f4 64, ramp f4 64)
+extern "C" __global__ void one_thread_overwrites(float *y, const float *x)
+{
+    __shared__ float s[64];
+    int t = threadIdx.x;
+    s[t] = x[t];
+    __syncthreads();
+    y[t] = s[0];  // OTHER
+    if (t == 63)
+        s[0] = 1.0f;  // BUG
+}
+
 // right barriers_both<<<1, 64>>>(new f4 64, ramp f4 4x64)
 extern "C" __global__ void barriers_both(float *y, const float *x)
 {
