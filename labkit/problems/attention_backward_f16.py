@@ -38,6 +38,8 @@ problem = replace(
             languages=("cuda",), why="its tiles need more shared memory than numba can ask for",
         ),
     ),
+    # Of D = 128, several tiles of queries and of keys, some of them cut by the diagonal.
+    shapes=(*attention_backward.shapes, shape(N=130, D=128, causal=1)),
     bench_shape=shape(B=4, H=16, N=8192, D=128),
     recorded_at={"bench": LONG},
     questions={

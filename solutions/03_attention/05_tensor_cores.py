@@ -473,8 +473,10 @@ assert predicted_bytes.value == 2 * 128 * (128 + 2 * 2 * 64)
 # Five products in the [backward pass](04_flash_backward.ipynb), and the same trick once more. The kernel computes the
 # scores *turned round*, keys down and queries across: $S^T = K Q^T$. Then what a lane holds of $P^T$ and $dS^T$ is a
 # left factor for $dV = P^T dO$ and $dK = dS^T Q$, and a block that owns 128 keys keeps their $dK$ and $dV$ in
-# registers from the first query to the last. Only $dQ$ needs sums over the warps: for it, $dS$ goes through shared
-# memory, and the shares of all blocks are added up in `float32` by atomics.
+# registers from the first query to the last. Two warps share 32 keys: of the scores each computes half of the queries,
+# of $dK$ and $dV$ half of the columns, so that all it reads of $Q$ and $dO$ serves 32 keys. The price: each needs the
+# other's $P$ and $dS$ too, through shared memory. There all warps find $dS$, for only $dQ$ needs sums over all keys;
+# the shares of the blocks are added up in `float32` by atomics.
 #
 # ### Predict
 
@@ -498,8 +500,8 @@ lk.answer("attention_backward_f16/mma/atomic_bytes", 268435456)
 # %% [markdown]
 # ### Read
 #
-# Run the cell, it is your kernel now. Find the five products, the place where `p` and `ds` are made, and the two
-# barriers of a step. What does each of them protect?
+# Run the cell, it is your kernel now. Find the five products, the places where `p` and `ds` are made, and the
+# three barriers of a step, one of which is for two warps. What does each of them protect?
 
 # %% kernel="attention_backward_f16/mma" language="cuda" given=true
 
@@ -512,11 +514,12 @@ REDUCTIONS = "l1tex__t_requests_pipe_lsu_mem_global_op_red.sum"
 p_backward = backward.profile(**shape(N=64, NK=128, D=64))
 forward_work = 4 * 64 * 128 * 64
 print(f"{p_backward[OPERATIONS] / forward_work:g} times the tensor operations of the forward pass")
-print(f"{p_backward[REDUCTIONS]:.0f} requests of atomics, 32 additions each, to 64 x 64 numbers of dQ")
+requests = p_backward[REDUCTIONS]
+print(f"{requests:.0f} requests of atomics, {64 * 64 / requests:g} additions each, to 64 x 64 numbers of dQ")
 
 # %% solved_only=true
 assert p_backward[OPERATIONS] == 2.5 * forward_work
-assert 32 * p_backward[REDUCTIONS] == 64 * 64  # one block of keys, one tile of queries
+assert 128 * requests == 64 * 64  # one block of keys, one tile of queries; four numbers of a lane at once
 
 # %% [markdown]
 # 2.5, and not the 3.5 of `recompute`: with atomics, nothing is computed twice.
@@ -531,7 +534,7 @@ assert 32 * p_backward[REDUCTIONS] == 64 * 64  # one block of keys, one tile of 
 # Sums of floating-point numbers depend on their order in the last bits, so two runs differ there, and training
 # amplifies it: after some hundred steps the losses differ visibly. Both runs are equally right, but a bug cannot be
 # told from noise by comparing runs, and bit-exact restarts are lost. dK and dV of a key belong to one block, and
-# within it to one lane, which adds in the order of the queries: always the same.
+# each of their numbers to one lane, which adds always in the same order.
 # ### END SOLUTION
 
 # %% [markdown]

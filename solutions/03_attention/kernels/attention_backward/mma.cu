@@ -1,19 +1,20 @@
 // attention_backward/mma: dQ, dK, dV of attention, float16 (or bfloat16, -DBF16), on tensor cores.
 //
-// Against recompute: five products in place of seven, all on the tensor cores. A block owns 128 keys, a warp 16 of
-// them, and walks over tiles of 64 queries. It computes the scores turned round, keys down and queries across: so what
-// a lane holds of P and dS, rounded to 16 bits, is what it has to hold to multiply by dO and Q, and dV and dK stay in
-// registers from the first query to the last. Only dQ needs sums over all keys: dS goes through shared memory, and each
-// block adds its share of dQ to a tensor in float32 by atomics, in the order in which lanes hold it, so that 32 lanes
-// add to 128 bytes in a row. The next queries are on their way by cp.async. Sums of dQ depend on the order of blocks in
-// their last bits.
+// Against recompute: five products in place of seven, all on the tensor cores. A block owns 128 keys and walks over
+// tiles of 64 queries, the next of which is on its way by cp.async. Two warps share 32 keys. Of the scores each has
+// half of the queries, turned round, keys down and queries across: so what a lane holds of P and dS, rounded to 16
+// bits, is what it has to hold to multiply by dO and Q. Of dV and dK each has half of the columns, in registers from
+// the first query to the last, and reads the other warp's P and dS from shared memory. So all that a warp reads of Q
+// and dO serves 32 keys. Exponentials overlap the product dP. Only dQ needs sums over all keys: every warp reads dS of
+// all of them, and a block adds its share of dQ to a tensor in float32 by atomics, in the order in which lanes hold it:
+// a lane adds 16 bytes in a row, a warp 512. Sums of dQ depend on the order of blocks in their last bits.
 // Watch: tensor operations; shared wavefronts per tensor operation; atomic sectors.
 //
 // workspace R float32 (B, H, (N + BM - 1) / BM * BM, 2)
 // workspace S float32 (B, H, (N + BM - 1) / BM * BM, D)
 // launch attention_backward_mma_rows<<<((N + BM - 1) / BM * (B * H)), (THREADS), 0>>>(R, S, O, dO, L, N, D)
 // launch attention_backward_mma<<<((NK + BN - 1) / BN * (B * HK)), (THREADS), 2 * (2 * BN * D + STAGES * 2 * BM * D +
-//     BN * BM) + STAGES * BM * 8>>>(S, dK, dV, Q, K, V, dO, R, H / HK, N, NK, D, scale, causal)
+//     2 * BN * BM) + STAGES * BM * 8>>>(S, dK, dV, Q, K, V, dO, R, H / HK, N, NK, D, scale, causal)
 // launch attention_backward_mma_queries<<<((N + BM - 1) / BM * (B * H)), (THREADS), 0>>>(dQ, S, N, D, scale)
 
 #ifdef BF16
@@ -28,7 +29,7 @@ using T = __half;
 
 constexpr int BM = 64, BN = 128;  // queries and keys of a tile
 constexpr int STAGES = 2;         // tiles of Q and dO in shared memory: one is used, one is on its way
-constexpr int WARPS = BN / 16;    // of 16 keys each
+constexpr int WARPS = BN / 16;    // 2 for each 32 keys
 constexpr int THREADS = WARPS * 32;
 constexpr float LOG2_E = 1.4426950408889634f;
 #define INF __int_as_float(0x7f800000)
@@ -55,6 +56,11 @@ __device__ void copy(unsigned to, const void *from, bool inside)
                  :: "r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
 
+__device__ void store(unsigned to, unsigned x)
+{
+    asm volatile("st.shared.u32 [%0], %1;" :: "r"(to), "r"(x) : "memory");
+}
+
 // Four 8 x 8 matrices: lane n says where row n % 8 of matrix n / 8 lies, and receives two elements of each.
 __device__ void ldmatrix(unsigned (&to)[4], unsigned at)
 {
@@ -77,6 +83,16 @@ __device__ void mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Columns 16 * j .. 16 * j + 15 of c += a @ b.
+template <int M, int N>
+__device__ void mma(float (&c)[M][N][4], int j, const unsigned (&a)[M][4], const unsigned (&b)[4])
+{
+    for (int i = 0; i < M; ++i) {
+        mma(c[i][2 * j], a[i], b[0], b[1]);
+        mma(c[i][2 * j + 1], a[i], b[2], b[3]);
+    }
+}
+
 // Two numbers rounded to 16 bits, the first one in the low half.
 __device__ unsigned pack(float low, float high)
 {
@@ -92,6 +108,18 @@ __device__ float exp2_fast(float x)
     return y;
 }
 
+// Add 4 numbers to 16 bytes of memory; Hopper does so at once.
+__device__ void add(float *to, const float (&x)[4])
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 :: "l"(to), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+#else
+    for (int e = 0; e < 4; ++e)
+        atomicAdd(to + e, x[e]);
+#endif
+}
+
 // How a block's warps share its tile of dQ: DOWN x ACROSS warps of ROWS x COLS.
 template <int D>
 struct Share {
@@ -104,40 +132,50 @@ struct Share {
 extern "C" __global__ void attention_backward_mma_rows(float *R, float *S, const T *O, const T *dO, const float *L,
                                                        int N, int D)
 {
-    int tiles = (N + BM - 1) / BM, head = blockIdx.x / tiles, row0 = blockIdx.x % tiles * BM, lane = threadIdx.x % 32;
-    for (int i = threadIdx.x / 32; i < BM; i += WARPS) {
+    int tiles = (N + BM - 1) / BM, head = blockIdx.x / tiles, row0 = blockIdx.x % tiles * BM, lanes = D / 8;
+    for (int at = threadIdx.x; at < BM * lanes; at += THREADS) {  // 8 elements at a time
+        int i = at / lanes, c = at % lanes * 8;
         size_t row = (size_t)head * N + row0 + i, to = (size_t)blockIdx.x * BM + i;
         bool inside = row0 + i < N;
         float sum = 0.0f;
-        for (int d = lane; d < D; d += 32) {
-            sum += inside ? (float)O[row * D + d] * (float)dO[row * D + d] : 0.0f;
-            S[to * D + d] = 0.0f;
+        if (inside) {
+            uint4 o = *(const uint4 *)(O + row * D + c), g = *(const uint4 *)(dO + row * D + c);
+            const T *x = (const T *)&o, *y = (const T *)&g;
+            #pragma unroll
+            for (int e = 0; e < 8; ++e)
+                sum += (float)x[e] * (float)y[e];
         }
-        for (int d = 16; d > 0; d /= 2)
+        float4 *zeros = (float4 *)(S + (size_t)blockIdx.x * BM * D);
+        zeros[at] = zeros[at + BM * lanes] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        for (int d = lanes / 2; d > 0; d /= 2)
             sum += __shfl_xor_sync(0xffffffff, sum, d);
-        if (lane == 0)
+        if (c == 0)
             *(float2 *)(R + 2 * to) = make_float2(inside ? L[row] * LOG2_E : 0.0f, sum);
     }
 }
 
-// The sums of dQ, each lane's where it finds them, times scale.
+// The sums of dQ, which lie in the order of the lanes that added them, times scale.
 template <int D>
 __device__ void finish(T *dQ, const float *S, int N, float scale)
 {
     using W = Share<D>;
     int tiles = (N + BM - 1) / BM, head = blockIdx.x / tiles, row0 = blockIdx.x % tiles * BM;
-    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const float *s = S + ((size_t)blockIdx.x * WARPS + warp) * W::ROWS * W::COLS + lane;
-    for (int i = 0; i < W::MM; ++i)
-        for (int half = 0; half < 2; ++half) {
-            int row = row0 + warp / W::ACROSS * W::ROWS + 16 * i + 8 * half + lane / 4;
-            if (row < N)
-                for (int j = 0; j < W::MN; ++j) {
-                    const float *from = s + ((i * W::MN + j) * 4 + 2 * half) * 32;
-                    int col = warp % W::ACROSS * W::COLS + 8 * j + lane % 4 * 2;
-                    *(unsigned *)(dQ + ((size_t)head * N + row) * D + col) = pack(from[0] * scale, from[32] * scale);
-                }
+    const float4 *s = (const float4 *)(S + (size_t)blockIdx.x * BM * D);
+    for (int at = threadIdx.x; at < BM * D / 16; at += THREADS) {  // 64 bytes of 4 lanes: 8 columns of 2 rows
+        int j = at / 8 % W::MN, i = at / 8 / W::MN % W::MM, warp = at / 8 / W::MN / W::MM;
+        int row = row0 + warp / W::ACROSS * W::ROWS + 16 * i + at % 8, col = warp % W::ACROSS * W::COLS + 8 * j;
+        uint4 low, high;
+        #pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            float4 from = s[at * 4 + e];
+            (&low.x)[e] = pack(from.x * scale, from.y * scale);
+            (&high.x)[e] = pack(from.z * scale, from.w * scale);
         }
+        if (row < N)
+            *(uint4 *)(dQ + ((size_t)head * N + row) * D + col) = low;
+        if (row + 8 < N)
+            *(uint4 *)(dQ + ((size_t)head * N + row + 8) * D + col) = high;
+    }
 }
 
 // group: query heads per key head.
@@ -146,19 +184,20 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
                           int group, int N, int NK, float scale, int causal)
 {
     using W = Share<D>;
-    constexpr int STAGE = 2 * BM * D * 2, KEYS = BN * D * 2;  // bytes of Q and dO, of K
+    constexpr int STAGE = 2 * BM * D * 2, KEYS = BN * D * 2, PS = BN * BM * 2;  // bytes of Q and dO, K, P
     extern __shared__ __align__(128) T shared[];
     int tiles = (NK + BN - 1) / BN, head = blockIdx.x / tiles, col0 = blockIdx.x % tiles * BN;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int blocks = (N + BM - 1) / BM;  // tiles of queries of a head
-    float k[D / 8][4] = {}, v[D / 8][4] = {};  // dK and dV of this warp's keys
+    int keys = warp / 2 * 32, side = warp % 2;  // two warps share 32 keys: each half of the queries, half of D
+    float k[2][D / 16][4] = {}, v[2][D / 16][4] = {};  // dK and dV of this warp's keys and columns
     float scale2 = scale * LOG2_E;
     size_t of_keys = (size_t)head * NK * D;
     // BEGIN SOLUTION
     constexpr int ROWS = THREADS / (D / 8);
     static_assert(ROWS % 8 == 0, "the swizzle repeats after 8 rows");
     unsigned base = __cvta_generic_to_shared(shared), tQ = base + 2 * KEYS, tS = tQ + STAGES * STAGE;
-    unsigned tR = tS + BN * BM * 2;
+    unsigned tR = tS + 2 * PS;
     int r = threadIdx.x / (D / 8), c = threadIdx.x % (D / 8) * 8;
     unsigned to = base + 2 * place<D>(r, c);
     #pragma unroll
@@ -187,13 +226,28 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
     };
     // Where this lane's rows lie. As left factors K and V are read as they stand; as right factors Q and dO are too
     // where their rows are columns to the multiplication, and turned round where they are rows.
-    unsigned lane_k = base + 2 * place<D>(warp * 16 + lane % 16, lane / 16 * 8);
-    unsigned lane_across = 2 * place<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
-    unsigned lane_down = 2 * place<D>(lane % 16, lane / 16 * 8);
-    unsigned put = tS + 2 * place<BM>(warp * 16 + lane / 4, lane % 4 * 2);
+    unsigned lane_k = base + 2 * place<D>(keys + lane % 16, lane / 16 * 8);
+    unsigned lane_across = 2 * place<D>(side * (BM / 2) + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+    unsigned lane_down = 2 * place<D>(lane % 16, lane / 16 * 8), lane_half = across(lane_down, side * (D / 2));
+    // dS, and PS further on P: where this lane puts its own, and where it finds the other warp's.
+    unsigned put = tS + 2 * place<BM>(keys + lane / 4, side * (BM / 2) + lane % 4 * 2);
+    unsigned theirs = tS + 2 * place<BM>(keys + lane % 16, (side ^ 1) * (BM / 2) + lane / 16 * 8);
     int wm = warp / W::ACROSS * W::ROWS, wn = warp % W::ACROSS * W::COLS;  // this warp's share of dQ
     unsigned lane_own = across(base + lane_down, wn);
     unsigned get = tS + 2 * place<BM>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+    // This warp's share of the scores, K by Q, or of dP, V by dO.
+    auto multiply = [&](float (&sum)[2][BM / 16][4], unsigned stage, bool values) {
+        #pragma unroll
+        for (int d = 0; d < D; d += 16) {
+            unsigned a[2][4], b[4];
+            for (int i = 0; i < 2; ++i)
+                ldmatrix(a[i], across(lane_k, d) + values * KEYS + 16 * i * D * 2);
+            for (int j = 0; j < BM / 32; ++j) {
+                ldmatrix(b, across(stage + lane_across, d) + values * STAGE / 2 + 16 * j * D * 2);
+                mma(sum, j, a, b);
+            }
+        }
+    };
     start(0);
     for (int now = 0; h_next < end; now ^= 1) {  // the stage that is used
         int row0 = next * BM;
@@ -205,70 +259,74 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
         asm volatile("" : "+r"(put));  // places that follow from it are found anew, not kept in registers
         unsigned stage = tQ + now * STAGE;
         asm volatile("cp.async.wait_all;" ::: "memory");
-        __syncthreads();  // this step's tiles are there; nobody reads those of the last one, or its dS, any more
+        __syncthreads();  // this step's tiles are there; nobody reads the last one's, or its P and dS, any more
         start(now ^ 1);
-        float s[BM / 8][4] = {}, dp[BM / 8][4] = {};
-        #pragma unroll
-        for (int d = 0; d < D; d += 16) {
-            unsigned a[4], b[4];
-            ldmatrix(a, across(lane_k, d));
-            for (int j = 0; j < BM / 16; ++j) {
-                ldmatrix(b, across(stage + lane_across, d) + 16 * j * D * 2);
-                mma(s[2 * j], a, b[0], b[1]);
-                mma(s[2 * j + 1], a, b[2], b[3]);
-            }
-        }
-        #pragma unroll
-        for (int d = 0; d < D; d += 16) {
-            unsigned a[4], b[4];
-            ldmatrix(a, across(lane_k, d) + KEYS);
-            for (int j = 0; j < BM / 16; ++j) {
-                ldmatrix(b, across(stage + lane_across, d) + STAGE / 2 + 16 * j * D * 2);
-                mma(dp[2 * j], a, b[0], b[1]);
-                mma(dp[2 * j + 1], a, b[2], b[3]);
-            }
-        }
+        float s[2][BM / 16][4] = {}, dp[2][BM / 16][4] = {};
+        multiply(s, stage, false);
         if (col0 + BN > NK || causal && col0 + BN - 1 > row0) {
-            #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                int key = col0 + warp * 16 + 8 * (e / 2) + lane / 4, row = row0 + lane % 4 * 2 + e % 2;
-                int before = key >= NK ? BM : causal ? key - row : 0;  // queries that do not see the key
-                for (int j = 0; j < BM / 8; ++j)
-                    s[j][e] = 8 * j < before ? -INF : s[j][e];
-            }
-        }
-        // P and dS of 16 queries at a time, as left factors of dO and Q; exponentials of the next overlap the products.
-        #pragma unroll
-        for (int i = 0; i < BM; i += 16) {
-            unsigned p[4], ds[4], b[4];
-            #pragma unroll
-            for (int j = i / 8; j < i / 8 + 2; ++j) {
-                float4 rows;  // L and the sum of dO O, of two queries
-                asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                             : "=f"(rows.x), "=f"(rows.y), "=f"(rows.z), "=f"(rows.w)
-                             : "r"(tR + now * BM * 8 + j * 64 + lane % 4 * 16) : "memory");
-                #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    float x = exp2_fast(s[j][2 * half] * scale2 - rows.x);
-                    float y = exp2_fast(s[j][2 * half + 1] * scale2 - rows.z);
-                    p[j % 2 * 2 + half] = pack(x, y);
-                    unsigned both = pack(x * (dp[j][2 * half] - rows.y), y * (dp[j][2 * half + 1] - rows.w));
-                    ds[j % 2 * 2 + half] = both;
-                    asm volatile("st.shared.u32 [%0], %1;"
-                                 :: "r"((put ^ 16 * j) + 8 * half * BM * 2), "r"(both) : "memory");
+            for (int i = 0; i < 2; ++i)
+                for (int e = 0; e < 4; ++e) {
+                    int key = col0 + keys + 16 * i + 8 * (e / 2) + lane / 4;
+                    int row = row0 + side * (BM / 2) + lane % 4 * 2 + e % 2;
+                    int before = key >= NK ? BM : causal ? key - row : 0;  // queries that do not see the key
+                    for (int j = 0; j < BM / 16; ++j)
+                        s[i][j][e] = 8 * j < before ? -INF : s[i][j][e];
                 }
-            }
+        }
+        auto of_rows = [&](int j) {  // L and the sum of dO O, of two queries
+            float4 rows;
+            asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                         : "=f"(rows.x), "=f"(rows.y), "=f"(rows.z), "=f"(rows.w)
+                         : "r"(tR + now * BM * 8 + side * BM * 4 + j * 64 + lane % 4 * 16) : "memory");
+            return rows;
+        };
+        unsigned p[BM / 32][2][4], ds[BM / 32][2][4];  // P and dS as left factors of dO and Q
+        #pragma unroll
+        for (int j = 0; j < BM / 16; ++j) {
+            float4 rows = of_rows(j);
+            for (int i = 0; i < 2; ++i)
+                for (int e = 0; e < 4; e += 2) {
+                    s[i][j][e] = exp2_fast(s[i][j][e] * scale2 - rows.x);
+                    s[i][j][e + 1] = exp2_fast(s[i][j][e + 1] * scale2 - rows.z);
+                    p[j / 2][i][j % 2 * 2 + e / 2] = pack(s[i][j][e], s[i][j][e + 1]);
+                }
+        }
+        multiply(dp, stage, true);
+        #pragma unroll
+        for (int j = 0; j < BM / 16; ++j) {
+            float4 rows = of_rows(j);
+            for (int i = 0; i < 2; ++i)
+                for (int e = 0; e < 4; e += 2) {
+                    float x = s[i][j][e] * (dp[i][j][e] - rows.y), y = s[i][j][e + 1] * (dp[i][j][e + 1] - rows.w);
+                    unsigned at = (put ^ 16 * j) + (16 * i + 4 * e) * BM * 2;
+                    store(at, ds[j / 2][i][j % 2 * 2 + e / 2] = pack(x, y));
+                    store(at + PS, p[j / 2][i][j % 2 * 2 + e / 2]);
+                }
+        }
+        // dV and dK: over this warp's queries, whose P and dS it holds, then over the other's.
+        #pragma unroll
+        for (int other = 0; other < 2; ++other) {
+            if (other)  // P and dS of both warps are there
+                asm volatile("bar.sync %0, 64;" :: "r"(1 + warp / 2) : "memory");
+            unsigned rows = stage + lane_half + (side ^ other) * (BM / 2) * D * 2;
             #pragma unroll
-            for (int j = 0; j < D / 16; ++j) {
-                ldmatrix_transposed(b, across(stage + lane_down, 16 * j) + STAGE / 2 + i * D * 2);
-                mma(v[2 * j], p, b[0], b[1]);
-                mma(v[2 * j + 1], p, b[2], b[3]);
-            }
-            #pragma unroll
-            for (int j = 0; j < D / 16; ++j) {
-                ldmatrix_transposed(b, across(stage + lane_down, 16 * j) + i * D * 2);
-                mma(k[2 * j], ds, b[0], b[1]);
-                mma(k[2 * j + 1], ds, b[2], b[3]);
+            for (int i = 0; i < BM / 32; ++i) {
+                unsigned b[4];
+                if (other)
+                    for (int m = 0; m < 2; ++m) {
+                        ldmatrix(ds[i][m], (theirs ^ 32 * i) + 16 * m * BM * 2);
+                        ldmatrix(p[i][m], (theirs ^ 32 * i) + 16 * m * BM * 2 + PS);
+                    }
+                #pragma unroll
+                for (int j = 0; j < D / 32; ++j) {
+                    ldmatrix_transposed(b, across(rows, 16 * j) + STAGE / 2 + 16 * i * D * 2);
+                    mma(v, j, p[i], b);
+                }
+                #pragma unroll
+                for (int j = 0; j < D / 32; ++j) {
+                    ldmatrix_transposed(b, across(rows, 16 * j) + 16 * i * D * 2);
+                    mma(k, j, ds[i], b);
+                }
             }
         }
         __syncthreads();  // dS of all warps is there
@@ -280,31 +338,28 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
                 ldmatrix_transposed(a[i], (get ^ 2 * (wm + 16 * i)) + j * BM * 2);
             for (int n = 0; n < W::MN / 2; ++n) {
                 ldmatrix_transposed(b, across(lane_own, 16 * n) + j * D * 2);
-                for (int i = 0; i < W::MM; ++i) {
-                    mma(q[i][2 * n], a[i], b[0], b[1]);
-                    mma(q[i][2 * n + 1], a[i], b[2], b[3]);
-                }
+                mma(q, n, a, b);
             }
         }
-        float *sums = S + (tile * WARPS + warp) * W::ROWS * W::COLS + lane;
+        float *sums = S + (tile * WARPS + warp) * W::ROWS * W::COLS + lane * 4;
         #pragma unroll
         for (int i = 0; i < W::MM; ++i)
             #pragma unroll
             for (int j = 0; j < W::MN; ++j)
-                #pragma unroll
-                for (int e = 0; e < 4; ++e)
-                    atomicAdd(sums + ((i * W::MN + j) * 4 + e) * 32, q[i][j][e]);
+                add(sums + (i * W::MN + j) * 128, q[i][j]);
     }
     // END SOLUTION
     #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        int key = col0 + warp * 16 + 8 * half + lane / 4;
+    for (int i = 0; i < 4; ++i) {
+        int key = col0 + keys + 8 * i + lane / 4;
         if (key >= NK)
             continue;
-        for (int j = 0; j < D / 8; ++j) {
-            size_t at = of_keys + (size_t)key * D + 8 * j + lane % 4 * 2;
-            *(unsigned *)(dK + at) = pack(k[j][2 * half] * scale, k[j][2 * half + 1] * scale);
-            *(unsigned *)(dV + at) = pack(v[j][2 * half], v[j][2 * half + 1]);
+        #pragma unroll
+        for (int j = 0; j < D / 16; ++j) {
+            size_t at = of_keys + (size_t)key * D + side * (D / 2) + 8 * j + lane % 4 * 2;
+            float *of_k = k[i / 2][j] + i % 2 * 2, *of_v = v[i / 2][j] + i % 2 * 2;
+            *(unsigned *)(dK + at) = pack(of_k[0] * scale, of_k[1] * scale);
+            *(unsigned *)(dV + at) = pack(of_v[0], of_v[1]);
         }
     }
 }
