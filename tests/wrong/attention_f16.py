@@ -20,6 +20,14 @@ WRONG = [
         r"O\[0, 0, 0, \d+\] got",
     ),
     Wrong(
+        "the diagonal without a mask",
+        "flash_mma",
+        None,
+        ("min(causal ? row0 : NK, NK - BN)", "min(causal ? row0 + BM : NK, NK - BN)"),
+        "value",
+        r"\[0, 0, \d+(, \d+)?\] got",
+    ),
+    Wrong(
         "maximum of one lane",
         "flash_mma",
         ("                largest = max(largest, cuda.shfl_xor_sync(ALL, largest, 2))\n", ""),

@@ -5,11 +5,12 @@
 // warp has 32 queries, so that each fragment of K and V serves two multiplications; it reads Q again for each tile,
 // since scores and O take most of the registers. cp.async fills two stages of K and V, one ahead. scale * log2(e) goes
 // into one multiply-add before exp2, and sums are corrected only when a row's maximum has grown 256-fold: until then
-// they are relative to an older one, by which all is divided in the end.
+// they are relative to an older one, by which all is divided in the end. Tiles of which every query sees every key have
+// a loop of their own, without checks.
 // Watch: tensor operations; shared wavefronts per tensor operation; stalls on exp2 (MUFU) between the products.
 //
-// launch attention_flash_mma<<<((N + BM - 1) / BM * (B * H)), (THREADS), 2 * D * (BM + 2 * STAGES * BN)>>>(O, L, Q, K,
-//     V, H / HK, N, NK, D, scale, causal)
+// launch attention_flash_mma<<<((N + BM - 1) / BM * (B * H)), (THREADS), 2 * (BM * D
+//     + 2 * STAGES * min(BM * D, TILE))>>>(O, L, Q, K, V, H / HK, N, NK, D, scale, causal)
 
 #ifdef BF16
 #include <cuda_bf16.h>
@@ -21,7 +22,8 @@ using T = __half;
 #define KIND "f16"
 #endif
 
-constexpr int BM = 128, BN = 64;  // queries and keys of a tile
+constexpr int BM = 128;           // queries of a tile
+constexpr int TILE = 8192;        // numbers in a tile of K or V: 64 keys at D = 128, and never more than BM
 constexpr int WM = 32;            // queries of a warp
 constexpr int STAGES = 2;         // tiles of K and V in shared memory: one is used, one is on its way
 constexpr int THREADS = BM / WM * 32;
@@ -93,15 +95,14 @@ template <int D>
 __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int group, int N, int NK, float scale,
                        int causal)
 {
+    constexpr int BN = TILE / D < BM ? TILE / D : BM;    // keys of a tile
     constexpr int MM = WM / 16, STAGE = 2 * BN * D * 2;  // fragments down a warp; bytes of K and V
     extern __shared__ __align__(128) T shared[];
     int tiles = (N + BM - 1) / BM, head = blockIdx.x / tiles, row0 = (tiles - 1 - blockIdx.x % tiles) * BM;
     int lane = threadIdx.x % 32, wm = threadIdx.x / 32 * WM;
-    O += (size_t)head * N * D;
-    L += (size_t)head * N;
     float o[MM][D / 8][4] = {}, m[MM][2], l[MM][2] = {};  // rows lane / 4 and 8 further, of each fragment
     for (int i = 0; i < MM; ++i)
-        m[i][0] = m[i][1] = LOWEST;
+        m[i][0] = m[i][1] = LOWEST;  // the largest score, times scale2
     float scale2 = (scale == 0.0f ? 1.0f / sqrtf(D) : scale) * 1.4426950408889634f;  // exp(x) is exp2(x log2(e))
     // BEGIN SOLUTION
     // This thread copies 16 bytes of every ROWS-th row of a tile, at the same place in the row, for the swizzle repeats
@@ -110,117 +111,123 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
     static_assert(ROWS % 8 == 0, "the swizzle repeats after 8 rows");
     int r = threadIdx.x / (D / 8), c = threadIdx.x % (D / 8) * 8;
     unsigned base = __cvta_generic_to_shared(shared), to = base + 2 * place<D>(r, c), first = base + 2 * BM * D;
-    size_t from = (size_t)(head / group) * NK * D + (size_t)r * D + c;
     const T *from_q = Q + ((size_t)head * N + row0 + r) * D + c;
     #pragma unroll
     for (int j = 0; j < BM / ROWS; ++j)
         copy(to + ROWS * j * D * 2, from_q + ROWS * j * D, row0 + r + ROWS * j < N);
-    int steps = ((causal ? min(NK, row0 + BM) : NK) + BN - 1) / BN;
-    auto start = [&](int step) {  // the copies of a step, into its stage
-        if (step >= steps)
-            return;
+    auto start = [&](int step, bool edge) {  // the copies of a step, into its stage
+        size_t from = ((size_t)(head / group) * NK + step * BN + r) * D + c;
         unsigned at = to + 2 * BM * D + step % STAGES * STAGE;
-        size_t row = from + (size_t)step * BN * D;
         #pragma unroll
         for (int j = 0; j < BN / ROWS; ++j) {
-            bool inside = step * BN + r + ROWS * j < NK;
-            copy(at + ROWS * j * D * 2, K + row + ROWS * j * D, inside);
-            copy(at + STAGE / 2 + ROWS * j * D * 2, V + row + ROWS * j * D, inside);
+            bool inside = !edge || step * BN + r + ROWS * j < NK;
+            copy(at + ROWS * j * D * 2, K + from + ROWS * j * D, inside);
+            copy(at + STAGE / 2 + ROWS * j * D * 2, V + from + ROWS * j * D, inside);
         }
     };
     // Where this lane's rows lie: lanes 0 to 15 name 16 rows of Q or V, lanes 16 to 31 the same rows 8 columns further;
     // of K, whose rows are columns to the multiplication, two groups of 8 lanes name the same 8 rows.
     unsigned lane_q = base + 2 * place<D>(wm + lane % 16, lane / 16 * 8);
-    unsigned lane_k = 2 * place<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
-    unsigned lane_v = 2 * place<D>(lane % 16, lane / 16 * 8) + STAGE / 2;
-    start(0);
-    for (int step = 0; step < steps; ++step) {
-        int col0 = step * BN;
-        asm volatile("cp.async.wait_all;" ::: "memory");
-        __syncthreads();  // this step's tiles are there, and nobody reads those of the last one any more
-        start(step + 1);
-        if (causal && col0 > row0 + wm + WM - 1)
-            continue;  // this warp's queries see none of these keys
-        unsigned stage = first + step % STAGES * STAGE;
-        float s[MM][BN / 8][4] = {};
-        #pragma unroll
-        for (int k = 0; k < D; k += 16) {
-            unsigned a[MM][4], b[4];
-            for (int i = 0; i < MM; ++i)
-                ldmatrix(a[i], across(lane_q, k) + 16 * i * D * 2);
-            for (int j = 0; j < BN / 16; ++j) {
-                ldmatrix(b, across(stage + lane_k, k) + 16 * j * D * 2);
-                for (int i = 0; i < MM; ++i) {
-                    mma(s[i][2 * j], a[i], b[0], b[1]);
-                    mma(s[i][2 * j + 1], a[i], b[2], b[3]);
+    unsigned lane_k = first + 2 * place<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+    unsigned lane_v = first + STAGE / 2 + 2 * place<D>(lane % 16, lane / 16 * 8);
+    start(0, true);
+    int step = 0;
+    // Two loops of one text, the first without checks: its steps have nothing to mask, and start copying a whole tile.
+    #pragma unroll
+    for (int edge = 0; edge < 2; ++edge) {
+        int end = edge ? ((causal ? min(NK, row0 + BM) : NK) + BN - 1) / BN : min(causal ? row0 : NK, NK - BN) / BN;
+        for (; step < end; ++step) {
+            int col0 = step * BN;
+            asm volatile("cp.async.wait_all;" ::: "memory");
+            __syncthreads();  // this step's tiles are there, and nobody reads those of the last one any more
+            if (!edge || step + 1 < end)
+                start(step + 1, edge);
+            if (edge && causal && col0 > row0 + wm + WM - 1)
+                continue;  // this warp's queries see none of these keys
+            unsigned stage = step % STAGES * STAGE;
+            float s[MM][BN / 8][4] = {};
+            #pragma unroll
+            for (int k = 0; k < D; k += 16) {
+                unsigned a[MM][4], b[4];
+                for (int i = 0; i < MM; ++i)
+                    ldmatrix(a[i], across(lane_q, k) + 16 * i * D * 2);
+                for (int j = 0; j < BN / 16; ++j) {
+                    ldmatrix(b, across(lane_k + stage, k) + 16 * j * D * 2);
+                    for (int i = 0; i < MM; ++i) {
+                        mma(s[i][2 * j], a[i], b[0], b[1]);
+                        mma(s[i][2 * j + 1], a[i], b[2], b[3]);
+                    }
                 }
             }
-        }
-        if (col0 + BN > NK || causal && col0 + BN - 1 > row0 + wm) {
-            #pragma unroll
-            for (int i = 0; i < MM; ++i)
+            if (edge && (col0 + BN > NK || causal && col0 + BN - 1 > row0 + wm)) {
                 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    int row = row0 + wm + 16 * i + 8 * (e / 2) + lane / 4;
-                    int seen = (causal ? min(NK, row + 1) : NK) - (col0 + lane % 4 * 2 + e % 2);  // from here on
-                    for (int j = 0; j < BN / 8; ++j)
-                        s[i][j][e] = 8 * j < seen ? s[i][j][e] : -INF;
-                }
-        }
-        float largest[MM][2];
-        bool grown = false;
-        #pragma unroll
-        for (int i = 0; i < MM; ++i)
-            #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float &most = largest[i][half];
-                most = m[i][half];
-                for (int j = 0; j < BN / 8; ++j)
-                    most = fmaxf(most, fmaxf(s[i][j][2 * half], s[i][j][2 * half + 1]));
-                most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));  // the 4 lanes that share a row
-                most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
-                grown |= (most - m[i][half]) * scale2 > GROWTH;
+                for (int i = 0; i < MM; ++i)
+                    #pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        int row = row0 + wm + 16 * i + 8 * (e / 2) + lane / 4;
+                        int seen = (causal ? min(NK, row + 1) : NK) - (col0 + lane % 4 * 2 + e % 2);  // from here on
+                        for (int j = 0; j < BN / 8; ++j)
+                            s[i][j][e] = 8 * j < seen ? s[i][j][e] : -INF;
+                    }
             }
-        if (__any_sync(0xffffffff, grown)) {
+            float largest[MM][2];  // times scale2, as m
+            bool grown = false;
             #pragma unroll
             for (int i = 0; i < MM; ++i)
                 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    float correction = exp2_fast((m[i][half] - largest[i][half]) * scale2);
-                    m[i][half] = largest[i][half];
-                    l[i][half] *= correction;
-                    for (int j = 0; j < D / 8; ++j) {
-                        o[i][j][2 * half] *= correction;
-                        o[i][j][2 * half + 1] *= correction;
-                    }
+                    float most = fmaxf(s[i][0][2 * half], s[i][0][2 * half + 1]);
+                    for (int j = 1; j < BN / 8; ++j)
+                        most = fmaxf(most, fmaxf(s[i][j][2 * half], s[i][j][2 * half + 1]));
+                    most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));  // the 4 lanes that share a row
+                    most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
+                    largest[i][half] = most * scale2;
+                    grown |= largest[i][half] > m[i][half] + GROWTH;
                 }
-        }
-        // The weights of 16 keys at a time, as left factors of V: exponentials of the next go on beside the product.
-        #pragma unroll
-        for (int k = 0; k < BN; k += 16) {
-            unsigned p[MM][4];
-            #pragma unroll
-            for (int i = 0; i < MM; ++i)
+            if (__any_sync(0xffffffff, grown)) {
                 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    int half = e % 2, j = k / 8 + e / 2;
-                    float x = exp2_fast(s[i][j][2 * half] * scale2 - m[i][half] * scale2);
-                    float y = exp2_fast(s[i][j][2 * half + 1] * scale2 - m[i][half] * scale2);
-                    l[i][half] += x + y;  // of this lane's keys; the 4 lanes of a row add up at the end
-                    p[i][e] = pack(x, y);
-                }
+                for (int i = 0; i < MM; ++i)
+                    #pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        float most = fmaxf(m[i][half], largest[i][half]);
+                        float correction = exp2_fast(m[i][half] - most);
+                        m[i][half] = most;
+                        l[i][half] *= correction;
+                        for (int j = 0; j < D / 8; ++j) {
+                            o[i][j][2 * half] *= correction;
+                            o[i][j][2 * half + 1] *= correction;
+                        }
+                    }
+            }
+            // The weights of 16 keys at a time, as left factors of V: the next ones' exponentials go on beside this.
             #pragma unroll
-            for (int j = 0; j < D / 16; ++j) {
-                unsigned b[4];
-                ldmatrix_transposed(b, across(stage + lane_v, 16 * j) + k * D * 2);
-                for (int i = 0; i < MM; ++i) {
-                    mma(o[i][2 * j], p[i], b[0], b[1]);
-                    mma(o[i][2 * j + 1], p[i], b[2], b[3]);
+            for (int k = 0; k < BN; k += 16) {
+                unsigned p[MM][4];
+                #pragma unroll
+                for (int i = 0; i < MM; ++i)
+                    #pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        int half = e % 2, j = k / 8 + e / 2;
+                        float x = exp2_fast(s[i][j][2 * half] * scale2 - m[i][half]);
+                        float y = exp2_fast(s[i][j][2 * half + 1] * scale2 - m[i][half]);
+                        l[i][half] += x + y;  // of this lane's keys; the 4 lanes of a row add up at the end
+                        p[i][e] = pack(x, y);
+                    }
+                #pragma unroll
+                for (int j = 0; j < D / 16; ++j) {
+                    unsigned b[4];
+                    ldmatrix_transposed(b, across(lane_v + stage, 16 * j) + k * D * 2);
+                    for (int i = 0; i < MM; ++i) {
+                        mma(o[i][2 * j], p[i], b[0], b[1]);
+                        mma(o[i][2 * j + 1], p[i], b[2], b[3]);
+                    }
                 }
             }
         }
     }
     // END SOLUTION
+    O += (size_t)head * N * D;
+    L += (size_t)head * N;
     #pragma unroll
     for (int i = 0; i < MM; ++i)
         #pragma unroll
@@ -236,7 +243,7 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
                 *(unsigned *)(O + (size_t)row * D + 8 * j + lane % 4 * 2) =
                     pack(o[i][j][2 * half] * inverse, o[i][j][2 * half + 1] * inverse);
             if (lane % 4 == 0)
-                L[row] = (m[i][half] * scale2 + log2f(sum)) * 0.6931471805599453f;
+                L[row] = (m[i][half] + log2f(sum)) * 0.6931471805599453f;
         }
 }
 
