@@ -83,6 +83,7 @@ def book(source: str | None):
 @pytest.fixture(scope="module")
 def handed_in(tmp_path_factory):
     """A class, and points for the one kernel alone."""
+    pytest.importorskip("jupytext", reason="the schemes of labs are read with jupytext")
     folder = tmp_path_factory.mktemp("class")
     sources = {"reference": None, "slow": SLOW, "patched": PATCHED, "idle": IDLE, "remembers": REMEMBERS}
     for name, source in sources.items():

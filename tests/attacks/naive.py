@@ -3,7 +3,8 @@
 It is here to be broken. An attack that this grader withstands would show nothing about ours. Its habits, each common:
 
 plain           the code is loaded into the grading process; inputs come from a fixed seed, the same ones for every
-                call; the output is compared once, loosely, with what PyTorch computes, and a few calls are timed
+                call; the output is compared once, loosely, with what PyTorch computes, and a few calls are timed by
+                the clock on the wall, until torch.cuda.synchronize() returns
 reference after  the reference is computed from the inputs when the kernel has run
 reused memory   the output is memory in which the reference stood before, as PyTorch's allocator on a GPU hands it out
 returned        what `launch` returns is taken for the output, cast and broadcast as need be
@@ -79,12 +80,11 @@ def prepare(problem, shape, habits):
 
     torch.manual_seed(0)
     inputs = [
-        torch.rand(t.shape(shape), dtype=getattr(torch, t.dtype)) if t.dtype == "float32" else t.sample(
-            shape, torch.Generator().manual_seed(0)
-        )
+        torch.rand(t.shape(shape), device=device())
+        if t.dtype == "float32"
+        else t.sample(shape, torch.Generator().manual_seed(0)).to(device())
         for t in problem.inputs.values()
     ]
-    inputs = [t.to(device()) for t in inputs]
     expected = problem.reference(*inputs, **problem.options_of(shape))
     if "reused memory" in habits:
         return inputs, expected, expected.clone()
@@ -102,6 +102,7 @@ def clocked(call, habits):
     """What the last of a few calls returned, and the time of the fastest."""
     import torch
 
+    torch.cuda.synchronize()
     if "flushed" in habits:
         other = torch.empty(1 << 28, dtype=torch.uint8, device=device())
         times = []
@@ -126,6 +127,7 @@ def clocked(call, habits):
     for _ in range(CALLS):
         began = perf_counter()
         got = call()
+        torch.cuda.synchronize()
         times.append(1e3 * (perf_counter() - began))
     return got, statistics.median(times)
 

@@ -3,6 +3,7 @@
 # tries:  captures its work once, and replays the graph where it sees the same pointers, without the host's cost.
 # naive:  plain
 # gains:  gpu time
+# shape:  N=4099
 # by:     1.5
 # ours:   fail .
 

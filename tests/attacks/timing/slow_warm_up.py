@@ -11,7 +11,7 @@ import time
 
 from numba import cuda
 
-kept = {}
+kept = {}  # the outputs too, so that no other one comes to stand at the same address
 
 
 @cuda.jit
@@ -28,4 +28,4 @@ def launch(C, A, B):
     for _ in range(3):
         add[(C.shape[0] + 255) // 256, 256](C, A, B)
         time.sleep(0.05)
-    kept[key] = True
+    kept[key] = C
