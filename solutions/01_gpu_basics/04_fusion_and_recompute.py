@@ -180,7 +180,6 @@ assert milliseconds["fused"] > 1.3 * compiled.median_ms > 1.3 * milliseconds["ve
 
 # %%
 from labkit.models import devices
-from labkit.profiling import fidelity
 
 INSTRUCTIONS_PER_CYCLE = 4 * 32  # of a thread, by one multiprocessor
 
@@ -193,8 +192,9 @@ def budget(timing, bytes_per_number):
 
 def spent(name):
     """Instructions per number of our solution, as Nsight Compute counted them on an H200."""
-    recorded = fidelity.entries(name.split("/")[0])[f"{name} (solution) {{'N': {N}}}"]
-    return 32 * recorded["readings"][INSTRUCTIONS][0] / N  # a warp's instruction serves 32 numbers
+    problem, rung = name.split("/")
+    p = lk.problem(problem)[rung].recorded()
+    return 32 * p[INSTRUCTIONS] / p.shape["N"]  # a warp's instruction serves 32 numbers
 
 
 print(f"budget: {budget(t, 8):.0f} instructions per number on the {t.machine}")
@@ -232,6 +232,7 @@ print(f"{t.median_ms:.3f} ms: {t.bound.ms / t.median_ms:.0%} of the copy ceiling
 
 # %% solved_only=true
 assert spent("fusion/vectorized") < budget(t, 8) < spent("fusion/fused")
+assert [fusion[rung].recorded().explain().binds for rung in ("fused", "vectorized")] == ["issue", "DRAM"]
 assert p_vectorized[REQUESTS] * 4 == p_fused[REQUESTS]
 assert t.bound.ms / t.median_ms > 0.9
 
@@ -469,6 +470,7 @@ for name, p in profiles.items():
 assert 5 / 8 + 0.1 < milliseconds["recompute"] / milliseconds["store"] < 1
 assert spent("recompute/recompute") > budget(t, 20) and spent("recompute/store") < 0.8 * budget(t, 32)
 assert spent("recompute/operators") < 0.8 * budget(t, 60)
+assert [recompute[rung].recorded().explain().binds for rung in ("store", "recompute")] == ["DRAM", "issue"]
 
 # %% [markdown]
 # ### Rung 4: vectorized

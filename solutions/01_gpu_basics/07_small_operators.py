@@ -36,6 +36,11 @@ def compare(problem):
     return plain, vectorized
 
 
+def on_h200(problem):
+    """What Nsight Compute read of our rungs in CUDA C++ on an H200: plain, vectorized."""
+    return [problem[rung, "cuda"].recorded() for rung in ("plain", "vectorized")]
+
+
 def times(problem):
     """GB/s of both rungs: yours where there is a GPU, and ours in CUDA C++, as recorded."""
     for rung in ("plain", "vectorized"):
@@ -360,6 +365,8 @@ times(cpy_f32_f16)
 # costs more than the memory traffic.
 
 # %% solved_only=true
+p_plain, p_vectorized = on_h200(cpy_f32_f16)
+assert p_plain.explain().binds == "issue" and p_plain[INSTRUCTIONS] > 10 * p_vectorized[INSTRUCTIONS]
 assert cpy_f32_f16["plain", "cuda"].time(recorded=True).gbps < 0.5 * copy
 assert all(cpy_f32_f16["vectorized", language].time(recorded=True).gbps > 0.9 * copy for language in ("numba", "cuda"))
 
@@ -379,11 +386,11 @@ cpy_f32_f16["vectorized", "cuda"].check()
 # %% [markdown]
 # ## Your page
 #
-# The three whose times were recorded, in CUDA C++, beside a copy: useful bytes per second.
+# All of them in CUDA C++, as recorded, beside a copy: useful bytes per second.
 
 # %%
 rates = {f"{problem.name}/{rung}": problem[rung, "cuda"].time(recorded=True)
-         for problem in (mul, diag_mask, cpy_f32_f16) for rung in ("plain", "vectorized")}
+         for problem in (scale, silu, mul, add, diag_mask, rope, cpy_f32_f16) for rung in ("plain", "vectorized")}
 t = rates["mul/plain"]
 lk.plots.bars({name: timing.gbps for name, timing in rates.items()} | {"a copy": copy},
               f"Small operators, {t.origin} on {t.machine}", unit="GB/s")
@@ -393,7 +400,25 @@ assert all((timing.gbps > 0.9 * copy) == name.endswith("vectorized") for name, t
 
 # %% [markdown]
 # One plan does for all: wide accesses, several of them in flight, and what neighbors share computed or read once. The
-# plain rungs lose to it by different things: `mul` reads its row again and again, `diag_mask` reads what it throws
-# away, `cpy_f32_f16` divides.
-#
+# plain rungs lose to it by different things: `scale` and `silu` have too little in flight, `mul` and `add` read their
+# row again and again, `diag_mask` reads what it throws away, `rope` computes each angle for every head, `cpy_f32_f16`
+# divides. What binds each of the plain rungs, by Nsight Compute:
+
+# %%
+for problem in (scale, silu, mul, add, diag_mask, rope, cpy_f32_f16):
+    print(on_h200(problem)[0].explain().sentences[0])
+
+# %% solved_only=true
+READ = "dram__bytes_read.sum"
+binds = {problem.name: [p.explain().binds for p in on_h200(problem)]
+         for problem in (scale, silu, mul, add, diag_mask, rope, cpy_f32_f16)}
+assert all(of_vectorized == "DRAM" for _, of_vectorized in binds.values()), binds
+assert {name for name, (of_plain, _) in binds.items() if of_plain == "issue"} == {"rope", "cpy_f32_f16"}, binds
+assert all(of_plain in ("latency", "issue") for of_plain, _ in binds.values()), binds
+p_plain, p_vectorized = on_h200(diag_mask)
+assert p_plain[READ] > 1.9 * p_vectorized[READ]
+p_plain, p_vectorized = on_h200(rope)
+assert p_plain[INSTRUCTIONS] > 4 * p_vectorized[INSTRUCTIONS]
+
+# %% [markdown]
 # Next: [the matrix product](../02_gemm/01_naive_to_tiled.ipynb).
