@@ -18,8 +18,8 @@
 # question: the five kernels of *llama.cpp*; the ladder on which *yalm* climbed, from a kernel that kept neither memory
 # nor arithmetic busy; and flash-decoding, which cuts one sequence into pieces for a whole GPU.
 #
-# Counts come from your own kernels, from the emulator where there is no GPU; times are *modelled*, and say so. Figures
-# of llama.cpp's and yalm's authors are called published.
+# Counts come from your own kernels, from the emulator where there is no GPU; times are *modelled*, and say so, and at
+# the end *recorded* on an H200. Figures of llama.cpp's and yalm's authors are called published.
 
 # %%
 import math
@@ -724,16 +724,245 @@ att_mix["prefetch", "cuda"].check()
 # %% kernel="decode_attention_f16/split_kv_mma" language="cuda" given=true
 
 # %% [markdown]
-# ## Your page
+# ## On an H200
 #
-# What has to be read for a token's attention in one layer, the least time for it, and what the rungs ask the L1 for:
+# Your notebook counted and modelled; here are a clock's answers, and what Nsight Compute read beside them. All of it is
+# recorded, of our solutions.
+#
+# ### Fill it
+#
+# Four prompts of 8192 tokens:
 
-# %% jupyter={"source_hidden": true}
+# %%
+TIME, WRITTEN = "gpu__time_duration.sum", "dram__bytes_write.sum"
+ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+LONG_WAIT = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
+MULTIPROCESSORS = 132
+
+
+def timed(problem, *rungs):
+    return {(rung, language): problem[rung, language].time(recorded=True) for language in ("numba", "cuda")
+            for rung in rungs}
+
+
+def counters(problem, *rungs):
+    return {(rung, language): problem[rung, language].recorded() for language in ("numba", "cuda") for rung in rungs}
+
+
+append = "three_kernels", "fused", "vectorized"
+append_times, append_read = timed(kv_append, *append), counters(kv_append, *append)
+lk.plots.ladder(list(append_times.values()))
+
+# %%
+for (rung, language), p in append_read.items():
+    print(f"{rung:14} {language:6} {(p[DRAM] + p[WRITTEN]) / 1e6:4.0f} MB from and to memory, "
+          f"{p[INSTRUCTIONS] / 1e6:4.0f} million instructions, {p[ISSUE]:2.0f}% of the issue slots")
+
+# %% [markdown]
+# Fusing takes away what goes between the kernels. But `fused` moves no more bytes than `vectorized`, and takes longer:
+# with an element per access, what is short are issue slots, and numba, with its indices of 64 bits, takes twice the
+# instructions and twice the time. With 16 bytes per access there are so few instructions that memory is the limit in
+# both languages.
+
+# %% solved_only=true
+append_ms = {key: t.median_ms for key, t in append_times.items()}
+for language in ("numba", "cuda"):
+    a, b, c = (append_read[rung, language] for rung in append)
+    assert a[DRAM] + a[WRITTEN] > 1.4 * (b[DRAM] + b[WRITTEN]) and 0.95 < c[DRAM] / b[DRAM] < 1.05
+    assert b[ISSUE] > 65 > 35 > c[ISSUE] and c[INSTRUCTIONS] * 5 < b[INSTRUCTIONS] < a[INSTRUCTIONS] / 2
+    assert append_times["vectorized", language].of_ceiling[0] > 0.85
+    slow, middle, fast = (append_ms[rung, language] for rung in append)
+    assert slow > 2 * middle and middle > 1.15 * fast
+
+# %% [markdown]
+# ### Five kernels, and one
+#
+# 32 heads, 32768 tokens, each head with its own cache:
+
+# %%
+decode_times = timed(decode_attention, "five_kernels", "fused")
+decode_read = counters(decode_attention, "five_kernels", "fused")
+for key, t in decode_times.items():
+    p = decode_read[key]
+    print(f"{' '.join(key):19} {t.median_ms:5.2f} ms, {t.of_ceiling[0]:3.0%} of the {t.of_ceiling[1]}; "
+          f"{p[BLOCKS]:9,.0f} blocks, {p[DRAM] / 1e6:.0f} MB from memory")
+
+# %% [markdown]
+# One launch in place of five, no scores in memory, and it takes several times as long! The cache is all that counts,
+# and both read it once. But `fused` has a block for a head: 32 blocks, on 32 of 132 multiprocessors. And even these
+# wait: among the reasons why their warps stand still, `long scoreboard` outweighs all others, since 8 warps with 64
+# bytes per request are far from 26 KB in flight. Nor are `five_kernels` fast. They have the same small requests, and a
+# million blocks, a warp for each score, which are over before a multiprocessor is full:
+
+# %%
+RESIDENT, AT_MOST = "sm__warps_active.avg.pct_of_peak_sustained_active", "sm__maximum_warps_per_active_cycle_pct"
+p = decode_read["five_kernels", "cuda"]
+print(f"five_kernels: {p[RESIDENT]:.0f}% of a multiprocessor's warps are there, where there could be {p[AT_MOST]:.0f}%")
+
+# %% solved_only=true
+others = [LONG_WAIT.replace("long_scoreboard", reason) for reason in ("short_scoreboard", "wait", "barrier")]
+for language in ("numba", "cuda"):
+    five, one = (decode_read[rung, language] for rung in ("five_kernels", "fused"))
+    assert one[BLOCKS] == 32 < MULTIPROCESSORS < five[BLOCKS] and 0.9 < one[DRAM] / five[DRAM] < 1.1
+    assert one[LONG_WAIT] > 2 * sum(one[reason] for reason in others)
+    assert five[RESIDENT] < 0.5 * five[AT_MOST]
+    five_time, one_time = (decode_times[rung, language] for rung in ("five_kernels", "fused"))
+    assert one_time.median_ms > 3 * five_time.median_ms and five_time.of_ceiling[0] < 0.2
+
+# %% [markdown]
+# ### yalm's ladder
+#
+# 65536 tokens, 32 heads, 8 heads of the cache:
+
+# %%
+mix = "warp_per_output", "global_atomics", "shared_atomics", "fp16", "half2", "prefetch"
+mix_times, mix_read = timed(att_mix, *mix), counters(att_mix, *mix)
+table = pd.DataFrame({
+    (language, rung): {
+        "ms": mix_times[rung, language].median_ms,
+        "million sectors": p[SECTORS] / 1e6,
+        "sectors of atomics": p[ATOMICS],
+        "MB from memory": p[DRAM] / 1e6,
+        "blocks": p[BLOCKS],
+        "million instructions": p[INSTRUCTIONS] / 1e6,
+        "issue slots, %": p[ISSUE],
+        "waits for memory": p[LONG_WAIT],
+    }
+    for (rung, language), p in mix_read.items()
+}).T
+table.style.format("{:,.0f}").format("{:.2f}", subset="ms").format("{:.1f}", subset="waits for memory")
+
+# %% [markdown]
+# Issue slots are those of the multiprocessors that have a block. `waits for memory` are warps per issued instruction.
+# Read it for CUDA C++:
+#
+# * **warp_per_output** is the kernel of the report above. There nothing was busy; at this length, sectors that are
+#   wanted again do not stay in the L2, so that memory delivers `v` many times over. **global_atomics** fetches it once.
+# * **shared_atomics** is *slower*, by more than the four times that 32 blocks in place of thousands cost on 132
+#   multiprocessors. It was to save the atomics: those are less than a hundredth of the sectors. (At yalm's 4096 tokens,
+#   256 of them for a block made 512 warps, half as many as 32 blocks of 32. Here they make 8192.)
+# * **fp16** halves the bytes and doubles the time. Bytes are not the limit of a warp that has one load in flight, and
+#   here is the compiler's trap: twice the instructions, for the loop is not unrolled. **half2** halves the loads.
+# * **prefetch** needs no fewer bytes or requests, and is several times as fast as half2: what is gone is the wait. Its
+#   32 multiprocessors now work; the other 100 have nothing to do. global_atomics has work for all, and is as fast with
+#   twice the bytes. What is wanted has both, and comes next.
+#
+# numba needs more instructions, some kernels several times as many (indices of 64 bits, and a look whether they are
+# negative). That is hidden where all wait, and costs most where slots are short. Its half2 is even *faster*: its
+# compiler does unroll that loop, so that several loads are in flight, and the wait goes down.
+
+# %% solved_only=true
+mix_ms = {key: t.median_ms for key, t in mix_times.items()}
+first, globally, in_shared, half_, pairs, ahead = (mix_read[rung, "cuda"] for rung in mix)
+assert first[DRAM] > 8 * globally[DRAM] and globally[DRAM] < 1.1 * mix_times["global_atomics", "cuda"].bytes
+assert mix_ms["warp_per_output", "cuda"] > 5 * mix_ms["global_atomics", "cuda"]
+assert globally[ATOMICS] * 100 < globally[SECTORS] and in_shared[ATOMICS] == 0 and in_shared[BLOCKS] == 32
+assert mix_ms["shared_atomics", "cuda"] > MULTIPROCESSORS / 32 * mix_ms["global_atomics", "cuda"]
+assert half_[DRAM] < 0.65 * in_shared[DRAM] and half_[INSTRUCTIONS] > 1.7 * in_shared[INSTRUCTIONS]
+assert mix_ms["fp16", "cuda"] > 1.6 * mix_ms["shared_atomics", "cuda"] and pairs[REQUESTS] * 2 == half_[REQUESTS]
+assert ahead[REQUESTS] == pairs[REQUESTS] and ahead[DRAM] < 1.05 * pairs[DRAM]
+assert mix_ms["half2", "cuda"] > 4 * mix_ms["prefetch", "cuda"] and pairs[LONG_WAIT] > 4 * ahead[LONG_WAIT]
+assert ahead[ISSUE] > 2 * pairs[ISSUE] and 0.7 < mix_ms["prefetch", "cuda"] / mix_ms["global_atomics", "cuda"] < 1.4
+assert mix_read["half2", "numba"][LONG_WAIT] * 4 < pairs[LONG_WAIT]
+assert mix_ms["half2", "numba"] < mix_ms["half2", "cuda"]
+assert all(mix_read[rung, "numba"][INSTRUCTIONS] > 1.3 * mix_read[rung, "cuda"][INSTRUCTIONS] for rung in mix)
+
+# %% [markdown]
+# ### Flash-decoding
+#
+# Three batches, 8 query heads for one head of the cache. "PyTorch" is what it chooses by itself; the lines below it are
+# two of its kernels by name.
+
+# %%
+from statistics import median
+
 cases = {
     "B 1, T 131072": dict(B=1, T=131072, HQ=8, HKV=1, D=128),
     "B 8, T 16384": dict(B=8, T=16384, HQ=8, HKV=1, D=128),
     "B 512, T 8192": dict(B=512, T=8192, HQ=8, HKV=1, D=128),
 }
+flash_rungs = "one_block", "split_kv", "split_kv_mma"
+flash_times = {
+    (f"{rung} ({language})", case): decode_attention_f16[rung, language].time(recorded=True, splits=0, **dims)
+    for language in ("numba", "cuda") for rung in flash_rungs for case, dims in cases.items()
+}
+us = {key: 1e3 * t.median_ms for key, t in flash_times.items()}
+for case, dims in cases.items():
+    us["PyTorch", case] = 1e3 * median(flash_times["split_kv_mma (cuda)", case].baseline_ms)
+    for name in ("torch_flash", "torch_cudnn"):
+        us[name, case] = 1e3 * decode_attention_f16.rival(name, splits=0, **dims).median_ms
+reached = pd.Series(us).unstack(sort=False)
+best = {case: decode_attention_f16.bytes(dims) / ceilings["read_gbps"] / 1e3 for case, dims in cases.items()}
+share = pd.DataFrame({case: best[case] / reached[case] for case in cases})
+some = flash_times["split_kv (cuda)", "B 8, T 16384"]
+reached.style.format("{:,.1f} us").set_caption(f"medians, {some.origin} on {some.machine}, {some.date}")
+
+# %%
+share.style.format("{:.0%}").set_caption("of the measured read bandwidth, each byte counted once")
+
+# %% [markdown]
+# With one sequence, `one_block` has 8 blocks: pieces make it a hundred times as fast. With 512 there is nothing to be
+# gained by cutting, and `split_kv` is where `one_block` is. Then Nsight Compute says what reading once is worth:
+
+# %%
+REGISTERS = "launch__registers_per_thread"
+f16_read = counters(decode_attention_f16, *flash_rungs)
+for (rung, language), p in f16_read.items():
+    print(f"{rung:13} {language:6} {p[DRAM] / 1e9:.2f} GB from memory, {p[SECTORS] * 32 / 1e9:5.2f} GB asked for, "
+          f"{p[INSTRUCTIONS] / 1e6:5,.0f} million instructions; "
+          f"{p[REGISTERS]:.0f} registers, {p[RESIDENT]:.0f}% of a multiprocessor's warps")
+
+# %% [markdown]
+# Memory delivers the cache once to all of them: heads that share it run at the same time, and the L2 answers seven of
+# eight. What is eight times as much is the loads, and instructions even more; tensor cores take them away, and what is
+# left is memory's own time. (numba's first two kernels take twice as long as those in CUDA C++, with as many
+# instructions: they keep keys and values widened to float32, in twice the registers, so that half as many warps fit.)
+#
+# The smaller batches have 67 MB, and nobody comes near that there, PyTorch neither. Draw a line through two batches: so
+# much for each byte, and so much however few they are.
+
+# %%
+def line(name, few="B 8, T 16384", many="B 512, T 8192"):
+    """(GB/s, us before the first byte) of the line through two batches."""
+    more = decode_attention_f16.bytes(cases[many]) - decode_attention_f16.bytes(cases[few])
+    rate = more / (us[name, many] - us[name, few])
+    return rate / 1e3, us[name, few] - decode_attention_f16.bytes(cases[few]) / rate
+
+
+for name in ("split_kv_mma (cuda)", "PyTorch", "torch_cudnn"):
+    rate, besides = line(name)
+    print(f"{name}: {rate:.0f} GB/s, and {besides:.0f} us besides")
+print(f"the ceiling: {ceilings['read_gbps']:.0f} GB/s")
+
+# %% [markdown]
+# The rate is the ceiling, for ours and for cuDNN's. The rest is to start, to have the first tiles come, to let the last
+# ones end, to put pieces together; 67 MB take about as long. One sequence cut into 264 parts has most to put together,
+# and there cuDNN's kernel is a little ahead.
+
+# %% solved_only=true
+mma, alone, filled = "split_kv_mma (cuda)", "B 1, T 131072", "B 512, T 8192"
+assert us["one_block (cuda)", alone] > 50 * us["split_kv (cuda)", alone]
+assert 0.8 < us["one_block (cuda)", filled] / us["split_kv (cuda)", filled] < 1.25
+assert share.loc[mma, filled] > 0.93 and abs(us[mma, filled] / us["torch_cudnn", filled] - 1) < 0.05
+assert 1 < us[mma, alone] / us["torch_cudnn", alone] < 1.25 and us[mma, alone] < 0.8 * us["torch_flash", alone]
+assert all(share.loc[name, case] < 0.7 for name in share.index for case in list(cases)[:2])
+for language in ("numba", "cuda"):
+    p_split, p_mma = (f16_read[rung, language] for rung in flash_rungs[1:])
+    assert 0.97 < p_split[DRAM] / p_mma[DRAM] < 1.03 and 7 < p_split[SECTORS] / p_mma[SECTORS] < 8.2
+    assert p_split[INSTRUCTIONS] > 6 * p_mma[INSTRUCTIONS]
+for rung in flash_rungs[:2]:
+    python, cpp = (f16_read[rung, language] for language in ("numba", "cuda"))
+    assert abs(python[INSTRUCTIONS] / cpp[INSTRUCTIONS] - 1) < 0.1 and python[REGISTERS] > 1.7 * cpp[REGISTERS]
+    assert python[RESIDENT] < 0.6 * cpp[RESIDENT] and python[TIME] > 1.6 * cpp[TIME]
+for rate, besides in map(line, (mma, "torch_cudnn")):
+    assert 0.9 < rate / ceilings["read_gbps"] < 1.1 and 5 < besides < 25
+
+# %% [markdown]
+# ## Your page
+#
+# What has to be read for a token's attention in one layer, the least time for it, and what the rungs ask the L1 for:
+
+# %% jupyter={"source_hidden": true}
 page = pd.DataFrame(
     {
         "MB of K and V": decode_attention_f16.bytes(dims) / 1e6,
