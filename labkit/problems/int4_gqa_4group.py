@@ -17,6 +17,7 @@ problem = replace(
     kernels="int4_gqa",
     inputs={**int4_gqa.inputs, "K": _CACHE, "V": _CACHE},
     ladder=tuple(replace(step, defines=("GROUPS=4",)) for step in int4_gqa.ladder),
+    recorded_at={"bench": ({**int4_gqa.bench_shape, "B": 64},)},  # `labkit reproduce int4-gqa` has other batch sizes
     questions={
         "ceiling": Question(
             "And how many times faster than bfloat16 can it be with 4 groups?",

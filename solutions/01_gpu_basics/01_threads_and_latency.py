@@ -432,6 +432,9 @@ lk.answer("latency/bytes_per_sm", 4500 * 350 / 132)
 # %% question="latency/bytes_per_thread" points=1
 lk.answer("latency/bytes_per_thread", 4500 * 350 / 132 / 2048)
 
+# %% question="latency/threads_needed" points=1
+lk.answer("latency/threads_needed", 4500 * 350 / 132 / 16)
+
 # %% [markdown]
 # <details><summary>Hint: the units</summary>
 #

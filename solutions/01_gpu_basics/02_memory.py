@@ -505,6 +505,9 @@ lk.plots.access_map(p_tiled, "tile")
 # %% question="transpose/padded/column_wavefronts" points=1
 lk.answer("transpose/padded/column_wavefronts", 1)
 
+# %% question="transpose/padded/extra_bytes" points=1
+lk.answer("transpose/padded/extra_bytes", 32 * 4)
+
 # %% [markdown]
 # ### Write
 #
@@ -531,6 +534,17 @@ print(f"tiled {t_tiled.gbps:,.0f} GB/s, padded {t_padded.gbps:,.0f} GB/s ({t_pad
 # %% solved_only=true
 assert p_tiled[SHARED_LOADS] == 32 * p_padded[SHARED_LOADS]
 assert t_padded.gbps > t_tiled.gbps
+
+# %% [markdown]
+# Nsight Compute was recorded for both, at 8192 x 4096. What binds them, before and after?
+
+# %%
+for rung in ("tiled", "padded"):
+    print(transpose[rung].recorded(M=8192, N=4096).explain().sentences[0])
+
+# %% solved_only=true
+bound = [transpose[rung].recorded(M=8192, N=4096).explain().binds for rung in ("tiled", "padded")]
+assert bound[0] == "shared" != bound[1]
 
 # %% [markdown]
 # ## Rung 4: swizzled
