@@ -103,6 +103,7 @@ class Device:
 MIB = 2**20
 _TURING = "NVIDIA Turing GPU Architecture, white paper, appendix on the Tesla T4"
 _GA102 = "NVIDIA Ampere GA102 GPU Architecture, white paper V2.0, appendix A"
+_VENDORS = "card vendors' tables; 58 x 128 x 2 x 2040 MHz is the datasheet's 30.3 TFLOP/s"
 _ADA = "NVIDIA Ada GPU Architecture, white paper, appendix A"
 _GA100 = "NVIDIA A100 Tensor Core GPU Architecture, white paper V1.0, table 1"
 _H100 = "NVIDIA H100 Tensor Core GPU Architecture, white paper"
@@ -114,7 +115,10 @@ DEVICES = {
         Device("Tesla T4", "sm_75", 40, 1590, 320, 4 * MIB, 8.1, 65, 130, _TURING),
         Device("NVIDIA GeForce RTX 3090", "sm_86", 82, 1695, 936, 6 * MIB, 35.6, 71, 284, _GA102),
         Device("NVIDIA GeForce RTX 4090", "sm_89", 128, 2520, 1008, 72 * MIB, 82.6, 165.2, 660.6, _ADA),
-        Device("NVIDIA L4", "sm_89", None, None, 300, None, 30.3, 121, 242.5, "NVIDIA L4, datasheet"),
+        Device(
+            "NVIDIA L4", "sm_89", 58, 2040, 300, 48 * MIB, 30.3, 121, 242.5, "NVIDIA L4, datasheet",
+            dict.fromkeys(("sms", "clock_mhz", "l2"), _VENDORS),
+        ),
         Device("NVIDIA A100-SXM4-40GB", "sm_80", 108, 1410, 1555, 40 * MIB, 19.5, 312, 624, _GA100),
         Device(
             "NVIDIA A100-SXM4-80GB", "sm_80", 108, 1410, 2039, 40 * MIB, 19.5, 312, 624, _GA100,
