@@ -53,6 +53,50 @@ K crowded(float *out, const float *in) {
     out[I] = tile[threadIdx.x ^ 1];
 }
 """
+LOADS = r"""
+#define K extern "C" __global__ void
+// Only the loop needs q: ptxas loads it where the loop begins.
+K needed_in_loop(float *out, const float4 *q, const float *in, const int *lengths) {
+    int n = lengths[blockIdx.x];
+    float4 v = q[threadIdx.x];
+    float sum = 0;
+    for (int i = 0; i < n; ++i)
+        sum += v.x * in[4 * i] + v.y * in[4 * i + 1] + v.z * in[4 * i + 2] + v.w * in[4 * i + 3];
+    out[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+template <int N> __device__ void many(float *out, const float *in) {
+    float x = in[threadIdx.x];
+    #pragma unroll
+    for (int i = 1; i < N; ++i)
+        x = x * in[threadIdx.x + i] + in[threadIdx.x + 2 * i];
+    out[threadIdx.x] = x;
+}
+K one_of_two(float *out, const float *in, int small) {
+    if (small) many<100>(out, in); else many<200>(out, in);
+}
+K aligned_arrays(float *out) {
+    extern __shared__ __align__(128) unsigned char anything[];
+    anything[threadIdx.x] = 1;
+    __syncthreads();
+    out[threadIdx.x] = anything[threadIdx.x ^ 1];
+}
+K beside_it(float *out) {
+    __shared__ float mine[65];
+    mine[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = mine[threadIdx.x ^ 1];
+}
+K staged(float *out, const float *in) {
+    __shared__ __align__(128) float rows[2][4 * 68];
+    for (int s = 0; s < 2; ++s) {
+        float *to = &rows[s][threadIdx.x / 16 * 68 + threadIdx.x % 16 * 4];
+        asm volatile("cp.async.HOW.shared.global [%0], [%1], 16;" ::
+                     "r"((unsigned)__cvta_generic_to_shared(to)), "l"(in + 4 * threadIdx.x) : "memory");
+    }
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    out[threadIdx.x] = rows[0][threadIdx.x / 16 * 68 + threadIdx.x % 16 * 4];
+}
+"""
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
 REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
 WAVES = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum"
@@ -113,6 +157,39 @@ def test_dram_bytes_are_data_code_and_what_every_launch_reads():
     assert found[DRAM] == 4096 + found["labkit__code_bytes"] + LAUNCH_BYTES
     assert found["labkit__code_bytes"] % 128 == 0 < found["labkit__code_bytes"] and found.fidelity[DRAM] == "modeled"
     assert profile("scaled", np.ones(64, np.float32)).fidelity[DRAM] == "bound", "it loads what it stores"
+
+
+def loads(name, *args, grid=1, how="cg"):
+    return lk.emulate(lk.cuda_kernel(LOADS.replace("HOW", how), name), grid, 64, args)
+
+
+@pytest.mark.parametrize("lengths, claim", [((3, 1), "exact"), ((3, 0), "bound")])
+def test_a_load_that_moved_behind_a_branch_is_exact_where_all_go_there(lengths, claim):
+    out, q, numbers = np.zeros(128, np.float32), np.ones((64, 4), np.float32), np.ones(16, np.float32)
+    found = loads("needed_in_loop", out, q, numbers, np.array(lengths, np.int32), grid=2)
+    assert found.fidelity[REQUESTS.format("ld")] == found.fidelity[SECTORS.format("ld")] == claim
+
+
+def test_dram_bytes_are_a_bound_where_much_code_does_not_run():
+    found = loads("one_of_two", np.zeros(64, np.float32), np.ones(1024, np.float32), 1)
+    assert found["labkit__code_bytes"] > 4096 and found.fidelity[DRAM] == "bound"
+
+
+def test_static_shared_memory_is_rounded_up_as_ptxas_does():
+    static = "launch__shared_mem_per_block_static"
+    found = loads("beside_it", np.zeros(64, np.float32))
+    assert (found[static], found.fidelity[static]) == (384, "exact")
+
+
+@pytest.mark.parametrize("engine", ["interpreter", "compiled"])
+@pytest.mark.parametrize("how, sectors, claim", [("cg", 2 * 2 * 18, "exact"), ("ca", 2 * 2 * 16, "bound")])
+def test_copies_count_per_line_that_they_go_to(how, sectors, claim, engine):
+    counters = Counters()
+    with emulating(Watched(counters=counters, trace=Trace(), engine=engine)):
+        lk.cuda_kernel(LOADS.replace("HOW", how), "staged")[1, 64](np.zeros(64, np.float32), np.ones(256, np.float32))
+    assert counters.metrics[SECTORS.format("ld")] == sectors
+    assert counters.metrics[REQUESTS.format("ld")] == 4
+    assert counters.fidelity[SECTORS.format("ld")] == claim
 
 
 def test_what_nobody_has_written_before_is_not_read_from_dram():

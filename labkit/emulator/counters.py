@@ -5,6 +5,8 @@ the last digit (tests/counters_h200.json holds the readings):
 
 * global: one request per warp instruction with an active lane; sectors are the distinct 32-byte
   pieces that its lanes touch. Atomics repeat a sector as often as its most wanted element.
+* cp.async.cg of 16 bytes: for each line of 128 bytes that lanes read and each such line of shared memory that they
+  write, as many sectors as the lanes of one half of the sectors, the one that more lanes read.
 * shared: a wavefront serves each of the 32 banks (4 bytes wide) one word. 8-byte accesses go by half
   warps and 16-byte ones by quarter warps; a load whose lanes (n, n^1), or (n, n^2), all agree on
   the address takes half as many passes. Atomics serve one lane per bank and wavefront.
@@ -17,6 +19,7 @@ the last digit (tests/counters_h200.json holds the readings):
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 
 LANES = 32
 SECTOR = 32
+LINE = 128
 GRANULE = 64  # bytes that DRAM reads at once on GH100
 _NONE = np.iinfo(np.int64).max  # stands for an inactive lane; sorts last
 _WINDOW_BITS = 36  # one buffer's window, see memory.py
@@ -118,6 +122,26 @@ def atomic_sectors(addr: np.ndarray, active: np.ndarray | None, width: int) -> i
     lanes = np.diff(np.append(first, len(flat)))
     sector, warp = flat[first] * width // SECTOR, warp[first]
     return int(np.maximum.reduceat(lanes, _starts(sector, warp)).sum())
+
+
+def copied_sectors(addr: np.ndarray, to: np.ndarray, active: np.ndarray | None) -> tuple[int, bool]:
+    """Sectors of copies of 16 bytes past the L1, from `addr` to `to` in shared memory, int64 (warps, 32).
+
+    A sector brings two pieces of 16 bytes, an even and an odd one of their line, and to one line. What lies beside each
+    other in memory and not in one line of shared memory, comes twice. Also returns whether it does not matter if pieces
+    are even where they come from, or where they go: no reading tells.
+    """
+    active = np.ones(addr.shape, dtype=bool) if active is None else active
+    columns = np.nonzero(active)[0], addr[active] // LINE, to[active] // LINE
+    if not len(columns[0]):
+        return 0, True
+    order = np.lexsort(columns)
+    first = _starts(*(column[order] for column in columns))
+    found = []
+    for place in (addr, to):
+        odd = (place[active][order] // 16) & 1
+        found.append(int(np.maximum(np.add.reduceat(odd, first), np.add.reduceat(1 - odd, first)).sum()))
+    return found[0], found[0] == found[1]
 
 
 def wavefronts(
@@ -331,12 +355,20 @@ class Counters:
             self._divergent[pc] += int((taken.any(axis=1) & stays.any(axis=1)).sum())
 
     def access(
-        self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any
+        self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any, to: Any = None
     ) -> None:
-        """The lanes of `mask` access `width` bytes each at `addr` (one per thread, or one for all)."""
+        """The lanes of `mask` access `width` bytes each at `addr` (one per thread, or one for all).
+
+        to : where in shared memory cp.async brings them.
+        """
         if space not in ("global", "shared", "local") or not mask.threads:
             return
         pc = instr.index
+        if to is not None and width > 4 and "cg" not in instr.mods:
+            self._fidelity[_SECTORS.format("global", "ld")] = "bound"  # no reading tells how these go through the L1
+        elif to is not None and width > 4:
+            self._copy(pc, addr, _bits(mask, chunk), mask.warps, width, to, len(chunk.valid))
+            return
         kind = self._kinds.get(pc, kind)
         last = self._memo.get(pc)
         if last is not None and last[0] is addr and last[1] is mask and last[2] is chunk:
@@ -354,6 +386,16 @@ class Counters:
         total = self._access.setdefault((pc, space, kind), [0, 0, 0])
         for k in range(3):
             total[k] += counts[k]
+
+    def _copy(self, pc: int, addr: Any, bits: np.ndarray | None, warps: int, width: int, to: Any, threads: int) -> None:
+        self._mark(pc, "ld", addr, bits, width)
+        rows = (np.broadcast_to(np.asarray(a, dtype=np.int64), (threads,)).reshape(-1, LANES) for a in (addr, to))
+        sectors, sure = copied_sectors(*rows, None if bits is None else bits.reshape(-1, LANES))
+        total = self._access.setdefault((pc, "global", "ld"), [0, 0, 0])
+        total[0] += warps
+        total[1] += sectors
+        if not sure:
+            self._fidelity[_SECTORS.format("global", "ld")] = "bound"
 
     # What compiled code has counted, once per launch.
 
@@ -391,6 +433,17 @@ class Counters:
             if pc in self._repeated and (any(leaving[loop] for loop in around) or not around):
                 kinds = ("atom", "red") if kind in ("atom", "red") else (kind,)
                 self._fidelity.update(dict.fromkeys((m.format(k) for m in METRICS[space] for k in kinds), "bound"))
+        for pc, space, kind in self._access if parting else ():
+            if (space, kind) == ("local", "ld") and self._threads[pc] < LANES * self._warps[pc]:
+                # ptxas may load before the branch that leads there: local memory is always there to be read.
+                self._fidelity.update(dict.fromkeys((m.format("ld") for m in METRICS["local"]), "bound"))
+        for pc, (branch, taken) in self._sunk.items():
+            # Exact all the same where every lane goes where the load went.
+            if self._on[branch] != (self._threads[branch] if taken else 0):
+                spaces = [s for s in METRICS if s in self._program[pc].mods] or ("global", "shared")
+                self._fidelity.update(dict.fromkeys((m.format("ld") for s in spaces for m in METRICS[s]), "bound"))
+        if self._idle_code() > WITHIN[_DRAM_READ]:
+            self._fidelity[_DRAM_READ] = "bound"
         for pc, instr in enumerate(self._program):
             if not self._warps[pc]:
                 continue
@@ -444,6 +497,17 @@ class Counters:
 
     # ---- inside
 
+    def _idle_code(self) -> float:
+        """Bytes of machine code that did not run: each line's, as far as its PTX did not run.
+
+        The GPU fetches code ahead of what runs: in most launches all of it, and in some only part.
+        """
+        there, idle = Tally(), Tally()
+        for pc, instr in enumerate(self._program if self._code else ()):
+            there[instr.inner] += 1
+            idle[instr.inner] += not self._warps[pc]
+        return sum(size * idle[at] / there[at] for at, size in self._code.items() if there[at])
+
     def _describe(self, launch: Launch) -> None:
         program = parse(launch.ptx).program(launch.entry)
         blocks, threads = int(np.prod(launch.grid)), int(np.prod(launch.block))
@@ -456,6 +520,7 @@ class Counters:
         }
         plan = memory_plan(launch, program) if self.sass else Plan(bounds=AS_PTX)
         self._parts, self._kinds, self._repeated, self._merged = plan.parts, plan.kinds, plan.repeated, plan.merged
+        self._sunk, self._code = plan.sunk, plan.code
         if plan.exact:
             self._totals[_DRAM_READ] += plan.launch["labkit__code_bytes"] + LAUNCH_BYTES
         else:

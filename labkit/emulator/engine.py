@@ -1217,17 +1217,17 @@ class Machine:
             return f"{mend}; {warp} is enough only where all threads that share elements are of one warp, as these two."
         return f"{mend}."
 
-    def report(self, access: Access, place: Place, mask: Mask) -> None:
-        """Tell counters and trace of an access."""
+    def report(self, access: Access, place: Place, mask: Mask, to: object = None) -> None:
+        """Tell counters and trace of an access; `to` is where in shared memory cp.async brings what it reads."""
         address = place.address
         space = access.reported or place.space
         if place.space != "global" and access.space == "generic":
             address = address & s64((1 << 60) - 1)
-        for listener in (self.counters, self.trace):
-            if listener is not None:
-                listener.access(
-                    access.instruction, space, access.kind, address, mask, access.width, self.chunk
-                )
+        said = access.instruction, space, access.kind, address, mask, access.width, self.chunk
+        if self.counters is not None:
+            self.counters.access(*said, *(() if to is None else (to,)))
+        if self.trace is not None:
+            self.trace.access(*said)
 
 
 _WINDOWS = (("param", PARAM_WINDOW), ("local", LOCAL_WINDOW), ("shared", SHARED_WINDOW))

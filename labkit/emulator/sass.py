@@ -70,7 +70,8 @@ class Plan:
     kind they became; `merged` are those that serve all lanes of one address at once. `launch` holds
     launch__* metrics, `bounds` the metrics that are only a bound, and `notes` says why, one sentence
     each. `repeated`: accesses that stand in the machine code more often than in the PTX, as loops are unrolled.
-    `exact`: the machine code is the driver's.
+    `sunk`: loads that moved behind a branch, as (its program counter, whether to where it jumps). `code`: bytes of
+    machine code by source position. `exact`: the machine code is the driver's.
     """
 
     parts: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
@@ -80,6 +81,8 @@ class Plan:
     bounds: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     repeated: frozenset[int] = frozenset()
+    sunk: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    code: dict[object, int] = field(default_factory=dict)
     exact: bool = False
 
 
@@ -277,7 +280,7 @@ def _read(text: str, log: str, entry: str) -> Machine:
                 block += 1
     if not code:
         raise LabkitError(f"ptxas left no code for the kernel {entry}")
-    part = log.split(f"Compiling entry function '{entry}'")[-1]
+    part = log.split(f"Compiling entry function '{entry}'")[-1].split("Compiling entry function")[0]
     used, stack, shared = _USED.search(part), _STACK.search(part), _SMEM.search(part)
     return Machine(
         tuple(code),
@@ -510,7 +513,11 @@ def _plan(program: Program, machine: Machine) -> Plan:
         "labkit__code_bytes": 16 * len(machine.code),
     }
     repeated = _repeated(mine, theirs)
-    return Plan(parts, kinds, merged, facts, tuple(sorted(bounds)), tuple(notes), repeated, machine.exact)
+    if machine.exact:  # which rounds up to the alignment of the module's dynamic arrays
+        facts["launch__shared_mem_per_block_static"] = machine.shared
+    sunk = _sunk(program.instructions, machine.code)
+    code = {at: 16 * count for at, count in Counter(sass.at for sass in machine.code).items()}
+    return Plan(parts, kinds, merged, facts, tuple(sorted(bounds)), tuple(notes), repeated, sunk, code, machine.exact)
 
 
 def _by_kind(accesses: list[_Access]) -> dict[tuple[str, str], list[_Access]]:
@@ -737,6 +744,49 @@ def _sinking(instructions: list[Instruction]) -> set[tuple]:
                 needed |= {r.slot for r in used}
             elif i.op in _PTX_FLOPS and i.type in _PTX_TYPES:
                 found.add((_PTX_TYPES[i.type] + _PTX_FLOPS[i.op], i.inner))
+    return found
+
+
+def _sunk(instructions: list[Instruction], code: tuple[Sass, ...]) -> dict[int, tuple[int, bool]]:
+    """Loads before a branch of which one way alone needs the result, and which ptxas has moved there.
+
+    By program counter: that of the branch, and whether they moved to where it jumps.
+    """
+    from labkit.emulator.compiler import defs_and_uses, liveness, successors
+
+    live = liveness(instructions)
+    # By a load's position, those of the conditional branches that stand right before it.
+    here, there = defaultdict(set), defaultdict(set)
+    branch = None
+    for sass in code:
+        name = sass.op.split(".")[0]
+        if name in ("BRA", "EXIT") and sass.guard:
+            branch = sass.at
+        elif name in ("LD", "LDG", "LDS", "LDL"):
+            there[sass.at].add(branch)
+    branch = None
+    for i in instructions:
+        if i.op in ("bra", "ret", "exit") and i.guard is not None:
+            branch = i.inner
+        elif i.op == "ld":
+            here[i.inner].add(branch)
+    found = {}
+    for n, branch in enumerate(instructions):
+        ways = [s for s in successors(branch) if s < len(instructions)]
+        if branch.op not in ("bra", "ret", "exit") or branch.guard is None:
+            continue
+        needed = {r.slot for r in defs_and_uses(branch)[1]}
+        for i in reversed(instructions[:n]):
+            if i.op in ("bra", "brx", "ret", "exit", "bar", "barrier"):
+                break
+            defined, used = defs_and_uses(i)
+            slots = {r.slot for r in defined}
+            everywhere = bool(ways[1:]) and any(all(live[s] >> slot & 1 for s in ways) for slot in slots)
+            if slots & needed or everywhere or i.op in _STAYS - {"ld"} or i.op == "shfl":
+                needed |= {r.slot for r in used}
+            elif i.op == "ld" and there[i.inner] == {branch.inner} and branch.inner not in here[i.inner]:
+                target = branch.operands[0].pc[0] if branch.op == "bra" else None
+                found[i.index] = n, target is not None and any(live[target] >> slot & 1 for slot in slots)
     return found
 
 

@@ -405,7 +405,7 @@ class _Beside:
             self.counters.executed(pc, active, pred_on)
 
     def access(self, *args: Any) -> None:
-        self.steps.access(*args)
+        self.steps.access(*args[:7])  # not where cp.async writes
         if self.counters is not None:
             self.counters.access(*args)
 

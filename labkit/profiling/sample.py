@@ -153,7 +153,9 @@ class _Look:
         self.pcs.append(pc)
         self.who.append(known[1])
 
-    def access(self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any) -> None:
+    def access(
+        self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any, to: Any = None
+    ) -> None:
         if space != "global" or not mask.threads:
             return
         where = mask.where
