@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from labkit.emulator import tensor
+from labkit.emulator import sass, tensor
 from labkit.emulator.ptx import parse, short_name
 from labkit.emulator.sass import AS_PTX, METRICS, Plan, memory_plan
 
@@ -317,6 +317,11 @@ class Counters:
         }
 
     # ---- what the engine calls
+
+    def prepare(self, launch: Launch) -> None:
+        """A launch is about to be compiled for the emulator: let its machine code be made meanwhile."""
+        if self.sass:
+            sass.begin(launch)
 
     def begin(self, launch: Launch, instructions: list[Instruction]) -> None:
         """A launch starts; its instructions' `index` are the program counters used below."""

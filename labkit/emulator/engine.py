@@ -88,6 +88,8 @@ class Emulation:
 
     def run(self, launch: Launch) -> None:
         """Run one launch to its end; raises KernelFault where the kernel does wrong."""
+        if hasattr(self.counters, "prepare"):
+            self.counters.prepare(launch)
         program = parse(launch.ptx).program(launch.entry)
         machine = Machine(self, launch, program)
         with np.errstate(all="ignore"):

@@ -10,11 +10,13 @@ those of the PTX and called a bound.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -465,13 +467,32 @@ class _Linear:
 # ---------------------------------------------------------------------------- the plan
 
 
+_begun: dict[tuple, threading.Thread] = {}
+
+
+def begin(launch: Launch) -> None:
+    """Start to make the launch's machine code, which `memory_plan` will want, while other things are compiled."""
+    key = launch.ptx, launch.entry, launch.arch, launch.max_registers
+
+    def make() -> None:
+        with contextlib.suppress(LabkitError):  # `memory_plan` meets it again, and says it
+            machine_code(*key)
+
+    if key not in _begun:
+        _begun[key] = threading.Thread(target=make, daemon=True)
+        _begun[key].start()
+
+
 def memory_plan(launch: Launch, program: Program) -> Plan:
     """How the launch's accesses are counted on the hardware; never raises.
 
     Without a compiler or nvdisasm everything stays as in the PTX and is a bound.
     """
+    key = launch.ptx, launch.entry, launch.arch, launch.max_registers
+    if begun := _begun.pop(key, None):
+        begun.join()
     try:
-        machine = machine_code(launch.ptx, launch.entry, launch.arch, launch.max_registers)
+        machine = machine_code(*key)
     except LabkitError as error:
         return Plan(bounds=AS_PTX, notes=(f"Counts are the PTX's own. {error}",))
     if program.plan is None or program.plan[0] is not machine:
