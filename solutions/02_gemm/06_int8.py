@@ -502,6 +502,123 @@ assert min(found["one column x 30", rows] for rows in (True, False)) > 5 * found
 # ### END SOLUTION
 
 # %% [markdown]
+# ## On an H200
+#
+# What does a clock say? Here are our solutions, recorded at $M = N = K = 4096$. PyTorch's line is `torch._int_mm`,
+# which is cuBLASLt's.
+
+# %%
+LADDER = {"int8_wmma": ("int8_wmma", "cuda"), "int8_mma, numba": ("int8_mma", "numba"),
+          "int8_mma, C++": ("int8_mma", "cuda")}
+timed = {name: gemm_int8[rung].time(recorded=True) for name, rung in LADDER.items()}
+lk.plots.ladder(list(timed.values()))
+
+# %% [markdown]
+# And how much of it is `int8`? Beside them `mma_async` in `bfloat16`, recorded on the same GPU, and PyTorch in both
+# types:
+
+# %%
+in_bf16 = lk.problem("gemm_bf16")["mma_async", "cuda"].time(recorded=True)
+in_int8 = timed["int8_mma, C++"]
+for t, rate in ((in_bf16, "bf16_tflops"), (in_int8, "int8_tops")):
+    print(f"{t.label}: {t.tflops:.0f} TOP/s, {t.tflops / rates[rate]:.0%} of {t.math}'s measured ceiling; "
+          f"PyTorch {t.tflops / t.ratio:.0f} TOP/s")
+ours = in_int8.tflops / in_bf16.tflops
+torchs = ours * in_bf16.ratio / in_int8.ratio
+print(f"from bfloat16 to int8: our kernels {ours:.2f} times as fast, PyTorch {torchs:.2f} times "
+      f"({in_int8.machine}, {in_int8.date})")
+
+# %% [markdown]
+# In CUDA C++ the kernel is where the library is, and past what PyTorch reaches in `bfloat16` at this size. Our step is
+# larger than the library's. A part of it is not `int8`'s: in C++, int8_mma also has what mma_tuned has beyond
+# mma_async. But only one of the two int8_mma is fast. Nsight Compute read the counters of the same product:
+
+# %%
+ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+ALU = "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active"
+RESIDENT = "sm__warps_active.avg.pct_of_peak_sustained_active"
+SHARED_STORES = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
+LOCAL = "smsp__sass_inst_executed_op_local_ld.sum"
+REGISTERS = "launch__registers_per_thread"
+SCHEDULERS = 4 * 132
+read = {name: gemm_int8[rung].recorded() for name, rung in LADDER.items()}
+
+
+def summary(p):
+    products = p[OPERATIONS["int8"]] / 8192  # in units of an m16n8k32
+    cycles = p[INSTRUCTIONS] / (SCHEDULERS * p[ISSUE] / 100)
+    return {
+        "tensor operations, 1e9": p[OPERATIONS["int8"]] / 1e9,
+        "cycles of a scheduler per m16n8k32": cycles / (products / SCHEDULERS),
+        "instructions per m16n8k32": p[INSTRUCTIONS] / products,
+        "wavefronts of shared loads per m16n8k32": p[SHARED] / products,
+        "wavefronts of shared stores per m16n8k32": p[SHARED_STORES] / products,
+        "of these, conflicts": p[STORE_CONFLICTS] / products,
+        "resident warps, % of those that fit": p[RESIDENT],
+        "registers per thread": p[REGISTERS],
+        "issue slots used, %": p[ISSUE],
+        "pipe of whole numbers and logic used, %": p[ALU],
+        "loads of local memory": p[LOCAL],
+    }
+
+
+counted = pd.DataFrame({name: summary(p) for name, p in read.items()})
+counted.style.format(precision=1).set_caption("read by Nsight Compute on the NVIDIA H200")
+
+# %% [markdown]
+# And what do warps wait for, in % of their time? (In `selected` they issue.)
+
+# %%
+from labkit.profiling.metrics import STALL_REASONS
+
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+waits = pd.DataFrame(
+    {name: {"selected": 1.0} | {reason: p[STALLED.format(reason)] for reason in STALL_REASONS}
+     for name, p in read.items()}
+)
+waits = 100 * waits / waits.sum()
+waits.insert(0, "what it is", [STALL_REASONS.get(reason, "nothing") for reason in waits.index])
+waits[waits["int8_wmma"] >= 4].sort_values("int8_wmma", ascending=False).style.format(precision=0)
+
+# %% [markdown]
+# * **int8_wmma** waits for memory. Its tiles come through registers, and a block has nothing on its way while it
+#   multiplies: `long_scoreboard` is the largest part, and `short_scoreboard` and `barrier` add to it. The conflicts of
+#   its stores, which the emulator had shown, are most of what these stores cost, and about as much as all its loads.
+# * **int8_mma** in C++ has half the warps, and needs no more: copies run ahead (`long_scoreboard` falls) and pass
+#   registers by (no wavefronts of stores are counted), and with 64 x 64 for a warp a fragment serves more products.
+#   What remains is mostly `wait`, the fixed time after an instruction, and `math_pipe_throttle`, the queue of a pipe.
+# * **int8_mma** in numba hardly waits for memory either. It spills nothing (no local memory), and has the two blocks on
+#   a multiprocessor that `max_registers=128` was to bring. But with each product come about ten times as many
+#   instructions as in C++, and they fill the pipe of whole numbers. That is `fetch` and `place`: for each 16 bytes, in
+#   every step again, numba divides and multiplies in 64 bits and looks at the sign, where C++ has worked its addresses
+#   out before the loop.
+
+# %% solved_only=true
+wmma_row, numba_row, cuda_row = (counted[name] for name in LADDER)
+rate = {name: t.tflops for name, t in timed.items()}
+assert rate["int8_mma, C++"] > 2.5 * rate["int8_wmma"] and rate["int8_wmma"] > 1.1 * rate["int8_mma, numba"]
+assert 0.9 < in_int8.ratio < 1.1 and 0.8 < in_int8.tflops / rates["int8_tops"] < 1
+assert in_int8.tflops > in_bf16.tflops / in_bf16.ratio
+assert ours > 1.3 * torchs
+assert {t.machine for t in (in_bf16, *timed.values())} == {"NVIDIA H200"}
+assert (counted.loc["tensor operations, 1e9"] == 2 * 4096**3 / 1e9).all()
+assert waits["int8_wmma"].idxmax() == "long_scoreboard" and waits.loc["long_scoreboard", "int8_wmma"] > 25
+assert (waits.loc[["short_scoreboard", "barrier"], "int8_wmma"] > 5).all()
+assert 0.6 < wmma_row.iloc[5] / wmma_row.iloc[4] and 0.8 < wmma_row.iloc[5] / wmma_row.iloc[3] < 1.2
+assert cuda_row.iloc[6] < 0.6 * wmma_row.iloc[6] and cuda_row.iloc[3] < 0.75 * wmma_row.iloc[3]
+assert cuda_row.iloc[4] == 0 == numba_row.iloc[4]
+assert waits.loc["long_scoreboard", "int8_mma, C++"] < 0.5 * waits.loc["long_scoreboard", "int8_wmma"]
+assert waits["int8_mma, C++"].idxmax() == "wait" and waits.loc["math_pipe_throttle", "int8_mma, C++"] > 10
+assert abs(numba_row.iloc[3] / wmma_row.iloc[3] - 1) < 0.1 and numba_row.iloc[6] > 22 and numba_row.iloc[7] <= 128
+assert (counted.loc["loads of local memory"] == 0).all() and waits.loc["long_scoreboard", "int8_mma, numba"] < 5
+assert 7 < numba_row.iloc[2] / cuda_row.iloc[2] < 14 and numba_row.iloc[9] > 60 > 2 * cuda_row.iloc[9]
+# What is inlined stands in the kernel's first line: half of the instructions that the emulator counts.
+deep = int8_mma.profile(sample=1, M=128, N=128, K=1024)
+first = next(n for n, line in enumerate(int8_mma.source.splitlines(), 1) if line.startswith("def gemm_int8_mma"))
+inlined = sum(line[INSTRUCTIONS] for line in deep.line_counts if line["line"] == first)
+assert inlined > 0.4 * deep[INSTRUCTIONS]
+
+# %% [markdown]
 # ## Your page
 #
 # - A product of `int8` has the same bits in any order of its sums, as long as they fit.
