@@ -216,3 +216,10 @@ def test_shared_memory_is_told_from_l1_of_which_it_is_a_part():
     second = speed.profile("second")
     assert second[f"l1tex__throughput{PCT}active"] > 60
     assert second.explain().binds == "shared"
+
+
+def test_integers_on_tensor_cores_count_as_their_work():
+    """Recorded on an H200: the top rung nearly reaches what torch._int_mm does."""
+    ladder = lk.problem("gemm_int8")
+    assert ladder["int8_mma", "cuda"].recorded().explain().binds == "tensor"
+    assert ladder["int8_wmma", "cuda"].recorded().explain().binds == "latency"

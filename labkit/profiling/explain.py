@@ -169,7 +169,12 @@ class _Counters:
 
     @property
     def tensor(self) -> float:
-        return self.sum("sm__ops_path_tensor_src_{}.sum", "bf16_dst_fp32 fp16")
+        """Nanoseconds that the tensor cores need at their ceilings; 0 where these are not known."""
+        return sum(
+            self.sum("sm__ops_path_tensor_src_{}.sum", kinds) / 1e3 / self.rates[rate]
+            for kinds, rate in (("bf16_dst_fp32 fp16", "bf16_tflops"), ("int8", "int8_tops"))
+            if rate in self.rates
+        )
 
     @property
     def active(self) -> float | None:
@@ -218,10 +223,11 @@ class _Counters:
                 ("L2", self.l2, "l2_gbps"),
                 ("shared", 128 * self.wavefronts, "shared_gbps"),
                 ("FP32", self.flops / 1e3, "fp32_tflops"),
-                ("tensor", self.tensor / 1e3, "bf16_tflops"),
             ):
                 if done and rate in self.rates:
                     found[name] = done / self.ns / self.rates[rate]
+            if self.tensor:
+                found["tensor"] = self.tensor / self.ns
         for name, metric in (("issue", _ISSUE), ("tensor", _TENSOR), *_PIPES.items()):
             if self.get(metric):
                 found[name] = self.get(metric) / 100
@@ -341,7 +347,7 @@ def _from_counts(m: _Counters) -> Explanation:
         "shared": 128 * m.wavefronts / m.rates["shared_gbps"],
         "issue": m.get("smsp__inst_executed.sum", 0.0) / (4 * per_clock),
         "FP32": m.flops / 1e3 / m.rates["fp32_tflops"],
-        "tensor": m.tensor / 1e3 / m.rates["bf16_tflops"],
+        "tensor": m.tensor,
     }
     longest = max(least.values())
     uses = {name: time / longest for name, time in least.items() if time}
