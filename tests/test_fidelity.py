@@ -41,8 +41,11 @@ def test_claims_hold_and_the_table_says_how_well(name, case):
         exact = {r.metric for r in readings if r.claim == "exact"}
         assert exact.issuperset(LESSONS)
     found, kept = page.marks(readings), KEPT["cases"].get(name, {}).get(case.name, {})
-    if not fidelity.same_code(case, entry):  # as numba with another Python: counts of accesses stay what they are
-        found, kept = ({m: mark for m, mark in marks.items() if m.startswith("l1tex")} for marks in (found, kept))
+    if not fidelity.same_code(case, entry):
+        # numba makes other code with another Python, and NVRTC now and then of a file in another folder: shared loads
+        # are fused otherwise then. Global accesses stay what they are; of older readings the code was not kept.
+        same = "mem_global" if entry.get("code") else "l1tex"
+        found, kept = ({m: mark for m, mark in marks.items() if same in m} for marks in (found, kept))
     assert found == kept, "run docs/fidelity.py"
 
 
