@@ -459,8 +459,7 @@ def _fidelity(arguments: argparse.Namespace) -> int:
     from labkit.profiling import fidelity
 
     if arguments.record:
-        _ncu_reads("counters", arguments.problem, arguments.record)
-        return 0
+        return _ncu_reads("counters", arguments.problem, arguments.record)
     readings = fidelity.compare(arguments.problem)
     print(fidelity.table(readings).to_string(index=False))
     wrong = [r for r in readings if r.claim == "exact" and not r.equal]

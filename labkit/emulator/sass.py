@@ -18,6 +18,7 @@ import subprocess
 import tempfile
 import threading
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import metadata
@@ -467,20 +468,22 @@ class _Linear:
 # ---------------------------------------------------------------------------- the plan
 
 
-_begun: dict[tuple, threading.Thread] = {}
+@lru_cache(maxsize=64)
+def _begun(ptx: str, entry: str, arch: str, max_registers: int | None) -> threading.Thread:
+    """A thread in which `machine_code` is at work, or was."""
+
+    def make() -> None:
+        with contextlib.suppress(LabkitError):  # `memory_plan` meets it again, and says it
+            machine_code(ptx, entry, arch, max_registers)
+
+    thread = threading.Thread(target=make, daemon=True)
+    thread.start()
+    return thread
 
 
 def begin(launch: Launch) -> None:
     """Start to make the launch's machine code, which `memory_plan` will want, while other things are compiled."""
-    key = launch.ptx, launch.entry, launch.arch, launch.max_registers
-
-    def make() -> None:
-        with contextlib.suppress(LabkitError):  # `memory_plan` meets it again, and says it
-            machine_code(*key)
-
-    if key not in _begun:
-        _begun[key] = threading.Thread(target=make, daemon=True)
-        _begun[key].start()
+    _begun(launch.ptx, launch.entry, launch.arch, launch.max_registers)
 
 
 def memory_plan(launch: Launch, program: Program) -> Plan:
@@ -489,8 +492,7 @@ def memory_plan(launch: Launch, program: Program) -> Plan:
     Without a compiler or nvdisasm everything stays as in the PTX and is a bound.
     """
     key = launch.ptx, launch.entry, launch.arch, launch.max_registers
-    if begun := _begun.pop(key, None):
-        begun.join()
+    _begun(*key).join()
     try:
         machine = machine_code(*key)
     except LabkitError as error:
@@ -743,39 +745,53 @@ def _read_slots(instr: Instruction) -> list[int]:
 _STAYS = {"ld", "st", "atom", "red", "mma", "wmma", "ldmatrix", "stmatrix", "cp", "vote", "match", "activemask"}
 
 
-def _sinking(instructions: list[Instruction]) -> set[tuple]:
-    """Kinds and lines of operations before a branch of which one way alone needs the result: ptxas may move them there.
+_ENDS = {"bra", "brx", "ret", "exit", "bar", "barrier"}
+
+
+def _needed_one_way(
+    instructions: list[Instruction], stays: set[str], ends: set[str]
+) -> Iterator[tuple[int, Instruction, set[int]]]:
+    """Operations before a conditional branch of which one way alone needs the result: ptxas may move them there.
+
+    Each as the branch's program counter, the operation, and the registers that it writes. `stays` are operations that
+    do not move, nor what they need; looking back from the branch, `ends` end the search.
     """
     from labkit.emulator.compiler import defs_and_uses, liveness, successors
 
     live = liveness(instructions)
-    found = set()
     for n, branch in enumerate(instructions):
-        ways = [s for s in successors(branch) if s < len(instructions)]
         if branch.op not in ("bra", "ret", "exit") or branch.guard is None:
             continue
+        ways = [s for s in successors(branch) if s < len(instructions)]
         needed = {r.slot for r in defs_and_uses(branch)[1]}
         for i in reversed(instructions[:n]):
-            if i.op in ("bra", "brx", "ret", "exit", "bar", "barrier", "shfl"):
+            if i.op in ends:
                 break
             defined, used = defs_and_uses(i)
             slots = {r.slot for r in defined}
             everywhere = bool(ways[1:]) and any(all(live[s] >> slot & 1 for s in ways) for slot in slots)
-            if i.op in _STAYS or slots & needed or everywhere:
+            if i.op in stays or slots & needed or everywhere:
                 needed |= {r.slot for r in used}
-            elif i.op in _PTX_FLOPS and i.type in _PTX_TYPES:
-                found.add((_PTX_TYPES[i.type] + _PTX_FLOPS[i.op], i.inner))
-    return found
+            else:
+                yield n, i, slots
+
+
+def _sinking(instructions: list[Instruction]) -> set[tuple]:
+    """Kinds and lines of floating-point operations that ptxas may move behind a branch."""
+    return {
+        (_PTX_TYPES[i.type] + _PTX_FLOPS[i.op], i.inner)
+        for _, i, _ in _needed_one_way(instructions, _STAYS, _ENDS | {"shfl"})
+        if i.op in _PTX_FLOPS and i.type in _PTX_TYPES
+    }
 
 
 def _sunk(instructions: list[Instruction], code: tuple[Sass, ...]) -> dict[int, tuple[int, bool]]:
-    """Loads before a branch of which one way alone needs the result, and which ptxas has moved there.
+    """Loads that ptxas has moved behind a branch.
 
     By program counter: that of the branch, and whether they moved to where it jumps.
     """
-    from labkit.emulator.compiler import defs_and_uses, liveness, successors
+    from labkit.emulator.compiler import liveness
 
-    live = liveness(instructions)
     # By a load's position, those of the conditional branches that stand right before it.
     here, there = defaultdict(set), defaultdict(set)
     branch = None
@@ -791,23 +807,13 @@ def _sunk(instructions: list[Instruction], code: tuple[Sass, ...]) -> dict[int, 
             branch = i.inner
         elif i.op == "ld":
             here[i.inner].add(branch)
+    live = liveness(instructions)
     found = {}
-    for n, branch in enumerate(instructions):
-        ways = [s for s in successors(branch) if s < len(instructions)]
-        if branch.op not in ("bra", "ret", "exit") or branch.guard is None:
-            continue
-        needed = {r.slot for r in defs_and_uses(branch)[1]}
-        for i in reversed(instructions[:n]):
-            if i.op in ("bra", "brx", "ret", "exit", "bar", "barrier"):
-                break
-            defined, used = defs_and_uses(i)
-            slots = {r.slot for r in defined}
-            everywhere = bool(ways[1:]) and any(all(live[s] >> slot & 1 for s in ways) for slot in slots)
-            if slots & needed or everywhere or i.op in _STAYS - {"ld"} or i.op == "shfl":
-                needed |= {r.slot for r in used}
-            elif i.op == "ld" and there[i.inner] == {branch.inner} and branch.inner not in here[i.inner]:
-                target = branch.operands[0].pc[0] if branch.op == "bra" else None
-                found[i.index] = n, target is not None and any(live[target] >> slot & 1 for slot in slots)
+    for n, i, slots in _needed_one_way(instructions, _STAYS - {"ld"} | {"shfl"}, _ENDS):
+        branch = instructions[n]
+        if i.op == "ld" and there[i.inner] == {branch.inner} and branch.inner not in here[i.inner]:
+            target = branch.operands[0].pc[0] if branch.op == "bra" else None
+            found[i.index] = n, target is not None and any(live[target] >> slot & 1 for slot in slots)
     return found
 
 

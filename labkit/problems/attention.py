@@ -72,8 +72,7 @@ def baseline(Q, K, V, scale=0.0, causal=0):
         if Q.dtype != torch.float32 and (not causal or Q.shape[2] == K.shape[2]):
             return torch.ops.aten._scaled_dot_product_flash_attention(Q, K, V, 0.0, causal, scale=scale)[:2]
         K, V = (t if same else t.repeat_interleave(Q.shape[1] // K.shape[1], 1) for t in (K, V))
-        O, L = torch.ops.aten._scaled_dot_product_efficient_attention(Q, K, V, None, True, 0.0, causal, scale=scale)[:2]
-        return O, L[..., : Q.shape[2]]  # it comes in multiples of 32
+        return rival("efficient")(Q, K, V, scale, causal)
     O = scaled_dot_product_attention(Q, K, V, is_causal=causal, scale=scale, enable_gqa=not same)
     L = torch.stack([scores(Q[b, h].float(), K[b, g].float(), scale, causal).logsumexp(-1) for b, h, g in heads(Q, K)])
     return O, L.view(Q.shape[:3])
@@ -87,7 +86,7 @@ def rival(backend: str):
 
         kernel = getattr(torch.ops.aten, f"_scaled_dot_product_{backend}_attention")
         O, L = kernel(Q, K, V, None, True, 0.0, bool(causal), scale=scale or 1 / math.sqrt(Q.shape[-1]))[:2]
-        return O, L.reshape(*L.shape[:2], -1)[..., : Q.shape[2]]
+        return O, L.reshape(*L.shape[:2], -1)[..., : Q.shape[2]]  # L may come in multiples of 32
 
     return run
 
