@@ -78,8 +78,8 @@ def device_arch() -> str:
 
 
 @functools.lru_cache(maxsize=256)
-def _function(context: int, code: bytes, entry: str, max_registers: int | None) -> Any:
-    """The function `entry` of `code` (PTX or machine code) in the context, which must be current."""
+def _module(context: int, code: bytes, max_registers: int | None) -> Any:
+    """`code` (PTX or machine code) in the context, which must be current: all its kernels share its variables."""
     from cuda.bindings import driver
 
     option = driver.CUjit_option
@@ -87,8 +87,7 @@ def _function(context: int, code: bytes, entry: str, max_registers: int | None) 
     if max_registers:
         options[option.CU_JIT_MAX_REGISTERS] = max_registers
     image = code if code.startswith(b"\x7fELF") else code.rstrip(b"\0") + b"\0"
-    module = call("cuModuleLoadDataEx", image, len(options), list(options), list(options.values()))
-    return call("cuModuleGetFunction", module, entry.encode())
+    return call("cuModuleLoadDataEx", image, len(options), list(options), list(options.values()))
 
 
 def launch_code(
@@ -109,7 +108,7 @@ def launch_code(
     """
     from cuda.bindings import driver
 
-    function = _function(current_context(), code, entry, max_registers)
+    function = call("cuModuleGetFunction", _module(current_context(), code, max_registers), entry.encode())
     if shared > 48 * 1024:  # beyond this a kernel has to opt in
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         call("cuFuncSetAttribute", function, attribute, shared)

@@ -86,12 +86,18 @@ def record(
     for n, run in results["runs"].items():
         found = seen.get(f"{DOMAIN}@{n}", [])
         if len(found) != run["launches"]:
-            raise LabkitError(f"Nsight Compute saw {len(found)} launches where {run['launches']} ran; record again.")
+            saw = f"Nsight Compute saw {len(found)} launches where {run['launches']} ran; record again."
+            results["said"][run["problem"]] = f"{_name(run['entry'])}: {saw}"
+            continue
         entries.setdefault(run["problem"], []).append(_entry(kind, run["entry"], found, codes))
     for name, found in entries.items():
         if name not in results["unfinished"]:
             recorded.write(kind, name, {"entries": found}, folder)
     return {name: results["said"].get(name, "") for name in names}
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return entry.get("case") or entry["label"]
 
 
 def _entry(kind: str, known: dict[str, Any], found: list[dict[str, float]], codes: dict) -> dict[str, Any]:
@@ -176,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 with nvtx.annotate(number, domain=DOMAIN):
                     launches = run()
             except (LabkitError, RuntimeError) as error:  # memory of the GPU, too
-                results["said"][name] = f"{entry.get('case') or entry['label']}: {str(error).splitlines()[0]}"
+                results["said"][name] = f"{_name(entry)}: {str(error).splitlines()[0]}"
                 continue
             results["runs"][number] = {"problem": name, "entry": entry, "launches": launches}
         Path(order.results).write_text(json.dumps(results))
