@@ -6,6 +6,7 @@ it, the memory around every tensor is guarded, and the result is compared with a
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import time
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from labkit.problems.problem import as_argument
 if TYPE_CHECKING:
     import torch
 
+    from labkit.emulator.engine import Modules
     from labkit.emulator.faults import KernelFault
     from labkit.emulator.schedules import Delay
     from labkit.kernels import Kernel
@@ -110,6 +112,7 @@ def check(
         raise LabkitError(f"Kernels are checked on \"emulator\" or \"cuda\", not on {on!r}.")
     if on == "cuda" and not gpu.available():
         raise LabkitError("There is no GPU here to check on; leave out on=\"cuda\".")
+    modules: Modules = {}
     plan = [(shape, "emulator") for shape in (shapes or problem.shapes) if on != "cuda"]
     if shapes is None and on != "emulator" and gpu.available():
         plan += [(shape, "cuda") for shape in problem.large_shapes]
@@ -117,7 +120,11 @@ def check(
         shape = problem.dims_of(shape)
         for s in SEEDS if n == 0 else SEEDS[:1]:
             runs.append(f"{' '.join(f'{d}={v}' for d, v in shape.items())} ({device})")
-            found = list(_run(problem, kernel, shape, seed + s, device))
+            found = list(_run(problem, kernel, shape, seed + s, device, modules))
+            if found and modules and device == "emulator":
+                anew: Modules = {}
+                if not list(_run(problem, kernel, shape, seed + s, device, anew)):
+                    found = [dataclasses.replace(f, message=f"{f.message} {_left(modules, anew)}") for f in found]
             failures += found
             if any(f.kind not in ("value", "unwritten") for f in found) or len(failures) >= MOST_FAILURES:
                 return CheckResult(
@@ -129,10 +136,21 @@ def check(
     return CheckResult(label, tuple(failures), tuple(runs), time.perf_counter() - started)
 
 
+def _left(modules: Modules, anew: Modules) -> str:
+    """What it was that earlier runs left, where a run alone, which leaves `anew`, is right."""
+    from labkit.emulator.declared import plain_name
+
+    names = " and ".join(sorted(plain_name(key[1]) for key, data in modules.items() if (data != anew.get(key)).any()))
+    return (
+        f"Alone this run is right: a variable of a module lives on from launch to launch, and an earlier launch left "
+        f"another value in {names or 'one'}. Let each launch set it back."
+    )
+
+
 def _run(
-    problem: Problem, kernel: Kernel, shape: dict[str, int], seed: int, device: str
+    problem: Problem, kernel: Kernel, shape: dict[str, int], seed: int, device: str, modules: Modules | None = None
 ) -> Iterator[Failure]:
-    """One run on one shape; yields what was wrong."""
+    """One run on one shape; yields what was wrong. modules: what earlier runs left in the kernels' variables."""
     from labkit.emulator.faults import KernelFault
 
     def failure(kind: str, message: str, **more: Any) -> Failure:
@@ -143,7 +161,8 @@ def _run(
     inputs = {name: guards.place(tensor) for name, tensor in fresh.items()}
     outputs = {name: guards.place(poison(tensor)) for name, tensor in problem.make_outputs(shape).items()}
     try:
-        _launch(kernel, outputs, inputs, problem.options_of(shape), device)
+        how = {} if device == "cuda" else {"modules": modules}
+        _launch(kernel, outputs, inputs, problem.options_of(shape), device, **how)
     except KernelFault as fault:
         schedule = _witness(problem, kernel, fresh, shape, fault) if fault.kind == "race" else None
         message = f"{fault} {schedule}" if schedule else str(fault)

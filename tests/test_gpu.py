@@ -7,7 +7,6 @@ from rungs import RUNGS
 
 import labkit as lk
 from labkit.kernels import gpu
-from labkit.kernels.cuda import cuda_kernel
 from labkit.problems.attention import shape as attention_shape
 
 pytestmark = [
@@ -199,22 +198,3 @@ def test_a_trace_and_what_a_graph_saves(tmp_path):
     saved = sum(g.time for g in eager.gaps if g.cause == "launch" and "rounds" in g.before.ranges)
     assert saved == pytest.approx(spans[0] - spans[1], rel=0.15)
     assert Path(eager.json).exists()
-
-
-SHARED = """
-__device__ int counter[32];
-extern "C" __global__ void count(int *C) { counter[threadIdx.x] += C[threadIdx.x]; }
-extern "C" __global__ void copy(int *C) { C[threadIdx.x] = counter[threadIdx.x] + 1; }
-"""
-
-
-def test_kernels_of_a_file_share_its_variables():
-    """And keep them from launch to launch."""
-    import torch
-
-    count, copy = (cuda_kernel(SHARED, name) for name in ("count", "copy"))
-    C = torch.arange(32, dtype=torch.int32, device="cuda")
-    for _ in range(2):
-        count[1, 32](C)
-        copy[1, 32](C)
-    assert C.tolist() == [2 * n + 2 for n in range(32)]

@@ -429,3 +429,23 @@ def test_cuda_kernels_on_the_gpu():
         y[threadIdx.x] = s[(31 - threadIdx.x) * 512]; }"""
     cuda_kernel(big, "big")[1, 32, torch.cuda.current_stream(), 64 * 1024](y)
     assert y[:32].tolist() == list(range(31, -1, -1))
+
+
+SHARED = """
+__device__ int counter[32];
+extern "C" __global__ void count(int *C) { counter[threadIdx.x] += C[threadIdx.x]; }
+extern "C" __global__ void copy(int *C) { C[threadIdx.x] = counter[threadIdx.x] + 1; }
+"""
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_kernels_of_a_file_share_its_variables(device):
+    """And keep them from launch to launch, each of which is on its own."""
+    if (device == "cuda") != gpu.available():
+        pytest.skip("such launches go to the GPU where there is one, and else to the emulator")
+    count, copy = (cuda_kernel(SHARED, name, path="counter.cu") for name in ("count", "copy"))
+    C = torch.arange(32, dtype=torch.int32, device=device)
+    for _ in range(2):
+        count[1, 32](C)
+        copy[1, 32](C)
+    assert C.tolist() == [2 * n + 2 for n in range(32)]

@@ -46,6 +46,8 @@ LOCAL_LIMIT = 128 << 20
 
 s64, u32, u64 = np.int64, np.uint32, np.uint64
 
+Modules = dict[tuple[int, str], np.ndarray]  # bytes of a module's variable, by the module's key and the variable's name
+
 
 class Emulation:
     """A device made of numpy: its memory, and the checks and counters of its launches.
@@ -55,6 +57,8 @@ class Emulation:
     `delay` makes some threads late at one instruction, where the order of threads shall be another. `engine` is
     "interpreter", "compiled" (see `jit/`), or "auto": compiled where that is worth its while. `sample` runs only so
     many blocks of each launch, spread evenly: outputs stay incomplete, and counters are to be `Sampled` ones.
+    `modules` keeps what launches leave in the modules' own variables; give it to the next emulation, and its launches
+    find that there, as on a GPU.
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class Emulation:
         delay: Delay | None = None,
         engine: str = "auto",
         sample: int | None = None,
+        modules: Modules | None = None,
     ) -> None:
         if engine not in ("auto", "interpreter", "compiled"):
             raise LabkitError(f"There is no engine {engine!r}; take auto, interpreter or compiled.")
@@ -84,6 +89,7 @@ class Emulation:
         self.chunk_threads = chunk_threads
         self.delay = delay
         self.memory = Memory()
+        self.modules: Modules = {} if modules is None else modules
         self._symbols: dict[tuple[int, str], int] = {}
 
     def run(self, launch: Launch) -> None:
@@ -113,11 +119,16 @@ class Emulation:
             dtype = f"{'u' if dtype[0] == 'b' else dtype[0].replace('s', 'i')}{int(dtype[1:]) // 8}"
             if variable.type in ("f32", "f64"):
                 dtype = "f4" if variable.type == "f32" else "f8"
-            data = np.zeros(variable.size, np.uint8)
+            kept = self.modules.get(key)
+            data = np.zeros(variable.size, np.uint8) if kept is None else kept
             number = self.memory.add(
                 data, name=plain_name(variable.name), dtype=dtype, shape=(variable.count,), symbol=True
             )
             self._symbols[key] = self.memory.buffers[number].base
+            if kept is not None:
+                return self._symbols[key]
+            if not variable.relocations:  # an address is another emulation's no more
+                self.modules[key] = data
             if variable.data is not None:
                 data[:] = np.frombuffer(variable.data, np.uint8)
             for at, name, addend in variable.relocations:

@@ -82,13 +82,14 @@ def handle(header: dict[str, Any], blobs: list[bytes]) -> bytes:
     all its tensors afterwards, or {"fault": {kind, message, line}} and none.
     """
     given, runs, after = iter(blobs), [], []
+    modules: dict = {}  # launches find what earlier ones left in their variables, as on a GPU
     for run in header["runs"]:
         recording = next(given)
         bytes_of = [
             poisoned(t["nbytes"], t["dtype"]) if t["output"] else np.frombuffer(next(given), np.uint8).copy()
             for t in run["tensors"]
         ]
-        answer, data = _run(recording, run["tensors"], bytes_of, run["metrics"])
+        answer, data = _run(recording, run["tensors"], bytes_of, run["metrics"], modules)
         runs.append(answer)
         after += data
         if "fault" in answer:
@@ -97,7 +98,7 @@ def handle(header: dict[str, Any], blobs: list[bytes]) -> bytes:
 
 
 def _run(
-    data: bytes, tensors: list[dict[str, Any]], bytes_of: list[np.ndarray], metrics: list[str]
+    data: bytes, tensors: list[dict[str, Any]], bytes_of: list[np.ndarray], metrics: list[str], modules: dict
 ) -> tuple[dict[str, Any], list[bytes]]:
     from labkit.emulator import Emulation, KernelFault
     from labkit.emulator.counters import Counters
@@ -108,7 +109,7 @@ def _run(
         if any(cluster != (1, 1, 1) for cluster in recording.clusters):
             raise KernelFault("unsupported", "it launches clusters of blocks", "The grader's emulator runs none.")
         counters = Counters() if metrics else None
-        emulation = Emulation(counters=counters)
+        emulation = Emulation(counters=counters, modules=modules)
         if counters is not None:
             counters.memory = emulation.memory
         after = recording.run(emulation)

@@ -23,7 +23,7 @@ from labkit.kernels.arrays import Array, as_array, memory_at
 from labkit.kernels.errors import KernelError
 
 if TYPE_CHECKING:
-    from labkit.emulator.engine import Emulation
+    from labkit.emulator.engine import Emulation, Modules
     from labkit.kernels.fresh import Fresh
 
 MAX_THREADS = 1024  # per block, on every GPU that the labs speak of
@@ -219,7 +219,10 @@ def session_or_emulator(gpu: bool) -> Iterator[Session | None]:
         return
     from labkit.emulator.engine import Emulation
 
-    yield _without or Emulating(Emulation())
+    yield _without or Emulating(Emulation(modules=modules))
+
+
+modules: Modules = {}  # of this process, where each launch is an emulation of its own
 
 
 def watch(session: Session | None) -> None:

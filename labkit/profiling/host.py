@@ -55,7 +55,7 @@ class Log:
     def launch(self, args: tuple, options: dict) -> None:
         from labkit.emulator.engine import Emulation
         from labkit.emulator.ptx import short_name
-        from labkit.kernels.recorder import Emulating
+        from labkit.kernels.recorder import Emulating, modules
         from labkit.profiling import ranges
         from labkit.profiling.emulated import profile_of
 
@@ -71,7 +71,7 @@ class Log:
             last = self.order.skip + self.order.count if self.order.count is not None else self.fitting
             wanted = self.order.skip < self.fitting <= last
         self._warn(kernel, grid, block)
-        emulation = self._emulation(kernel) if wanted else Emulation(sample=self.order.sample)
+        emulation = self._emulation(kernel) if wanted else Emulation(sample=self.order.sample, modules=modules)
         Emulating(emulation).launch(*args, **options)
         if wanted:
             made["profile"] = profile_of(emulation, kernel).to_dict()
@@ -84,13 +84,14 @@ class Log:
         from labkit.emulator.engine import Emulation
         from labkit.emulator.sampling import Sampled
         from labkit.emulator.trace import Trace
+        from labkit.kernels.recorder import modules
         from labkit.profiling.emulated import Watched
 
         sample = self.order.sample
         counters = Counters() if sample is None else Sampled(sample)
         if kernel in self.told:
-            return Emulation(counters=counters, sample=sample)
-        return Watched(counters=counters, trace=Trace(), sample=sample)
+            return Emulation(counters=counters, sample=sample, modules=modules)
+        return Watched(counters=counters, trace=Trace(), sample=sample, modules=modules)
 
     def _warn(self, kernel: str, grid: Sequence[int], block: Sequence[int]) -> None:
         threads = grid[0] * grid[1] * grid[2] * block[0] * block[1] * block[2]

