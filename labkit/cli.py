@@ -115,6 +115,19 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--plot", type=Path, metavar="FILE.html", help="draw the ladder")
     bench.add_argument("--json", action="store_true", help="print JSON")
 
+    from labkit import sweep
+
+    text = "Say what other values of a kernel's constants are worth: time on a GPU, and counters."
+    sweeping = command("sweep", _sweep, text)
+    _add_rung(sweeping)
+    sweeping.add_argument(
+        "constants", nargs="+", type=sweep.constant, metavar="NAME=VALUE,VALUE", help="such as STAGES=2,3,4"
+    )
+    sweeping.add_argument("--shape", action="append", type=_shape, help="such as M=4096,N=4096,K=4096; may be repeated")
+    sweeping.add_argument("--no-check", action="store_true", help="compare only the outputs that are timed")
+    sweeping.add_argument("--no-profile", action="store_true", help="times only")
+    _add_record(sweeping)
+
     ceilings = command("ceilings", _ceilings, "Measure the rates that this machine's GPU really reaches.")
     _add_record(ceilings)
     ceilings.add_argument("--json", action="store_true", help="print JSON")
@@ -397,6 +410,14 @@ def _bench(arguments: argparse.Namespace) -> int:
         plots.ladder(result.timings).write_html(arguments.plot)
         print(f"Drawn in {arguments.plot}.", file=sys.stderr)
     return 1 if result.skipped else 0
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from labkit import sweep
+
+    with _clean_stdout(arguments):
+        rung = _rung(arguments)
+    return sweep.run(rung, arguments)
 
 
 def _ceilings(arguments: argparse.Namespace) -> int:

@@ -281,7 +281,15 @@ METRICS = (
         "How often the GPU is filled with blocks; the last wave may be partly empty.",
     ),
 )
+# What no emulator knows.
 STALLS = (
+    Metric(
+        "lts__t_sector_hit_rate.pct",
+        "L2 hit rate",
+        "%",
+        "Of the 32-byte pieces that L2 was asked for, those that it had.",
+        "more",
+    ),
     Metric(
         "smsp__issue_active.avg.pct_of_peak_sustained_active",
         "issue slots used",
