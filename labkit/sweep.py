@@ -14,13 +14,16 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labkit import recorded
 from labkit.bench import progress
 from labkit.errors import LabkitError
-from labkit.profiling.metrics import describe
+from labkit.problems.problem import as_argument
+from labkit.profiling import ncu
+from labkit.profiling.metrics import describe, metric_set
 from labkit.timing import Timing, time_kernel
 
 if TYPE_CHECKING:
@@ -147,32 +150,44 @@ def sweep(
     result = Sweep(rung.label, dims, own)
     combinations = list(itertools.product(*constants.values()))
     with tempfile.TemporaryDirectory() as folder:
+        right = []
         for n, values in enumerate(combinations):
             chosen = {name: str(value) for name, value in zip(constants, values, strict=True)}
             progress(n, len(combinations), _words(chosen))
             path = Path(folder) / f"{n}" / rung.path.name
             path.parent.mkdir()
             path.write_text(with_constants(source, rung.language, chosen))
-            result.rows.append({"constants": chosen, **_run(rung.load(path), dims, on_gpu, check, profile)})
-    progress(len(combinations), len(combinations), "done")
+            row: dict[str, Any] = {"constants": chosen, "timing": None, "metrics": {}, "why": ""}
+            result.rows.append(row)
+            variant = rung.load(path)
+            try:
+                checked = variant.check() if check else None
+                if checked and not checked.passed:
+                    raise LabkitError(str(checked.failures[0]))
+                if on_gpu:
+                    row["timing"] = time_kernel(p, variant.kernel, rung.label, dims)
+                right.append((variant, row))
+            except LabkitError as error:
+                row["why"] = str(error)
+        progress(len(combinations), len(combinations), "done")
+        if profile:
+            for (_, row), metrics in zip(right, _metrics([v for v, _ in right], dims, on_gpu), strict=True):
+                row["metrics"] = metrics
     machine = next((row["timing"].machine for row in result.rows if row["timing"]), "")
     result.origin = f"measured on {machine}, {recorded.today()}" if machine else "counted by the emulator"
     return result
 
 
-def _run(rung: Rung, dims: dict[str, int], on_gpu: bool, check: bool, profile: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"timing": None, "metrics": {}, "why": ""}
-    try:
-        checked = rung.check() if check else None
-        if checked and not checked.passed:
-            return {**found, "why": str(checked.failures[0])}
-        if on_gpu:
-            found["timing"] = time_kernel(rung.problem, rung.kernel, rung.label, dims)
-        if profile:
-            found["metrics"] = dict(rung.profile(metrics="memory", keep=False, **dims).metrics)
-    except LabkitError as error:
-        found["why"] = str(error)
-    return found
+def _metrics(variants: Sequence[Rung], dims: dict[str, int], on_gpu: bool) -> list[dict[str, float]]:
+    """The metrics of each variant: of all in one run of Nsight Compute, where there is a GPU."""
+    if not on_gpu:
+        return [dict(variant.profile(**dims).metrics) for variant in variants]
+    if not variants:
+        return []
+    p, kernels = variants[0].problem, [variant.kernel for variant in variants]
+    inputs, out = p.make_inputs(dims), as_argument(p.make_outputs(dims))
+    runs = [partial(kernel.launch, out, *inputs.values(), **p.options_of(dims)) for kernel in kernels]
+    return ncu.read_each(runs, metrics=metric_set("memory"))
 
 
 # --- recorded ------------------------------------------------------------------------------------------

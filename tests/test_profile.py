@@ -125,6 +125,16 @@ def test_difference_says_what_moved_and_by_how_much(one, eight):
     assert "nothing moved" in repr(one.diff(one)) and one.diff(one).changes == ()
 
 
+def test_runs_are_read_apart_in_one_run_of_ncu(fake_ncu):
+    fake_ncu()
+    out, source = np.zeros(64, np.float32), np.ones(64, np.float32)
+    first, second = ncu.read_each(2 * [lambda: copy[1, 64](out, source, 1)], metrics=(SECTORS, REQUESTS))
+    both = ncu.combine([first, second])
+    assert first[REQUESTS] != second[REQUESTS] and (both[SECTORS], both[REQUESTS]) == (2097159, 262146)
+    with pytest.raises(LabkitError, match="saw 2 launches where 1 ran"):
+        ncu.read_each([lambda: copy[1, 64](out, source, 1)])
+
+
 @pytest.mark.parametrize(
     "before, after, words",
     [(0, 5, "new"), (5, 0, "gone"), (100, 112, "+12%"), (100, 60, "-40%"), (100, 100.1, "same"), (2, 9, "4.5x more")],

@@ -111,7 +111,8 @@ def test_the_command(capsys):
 @pytest.mark.gpu
 @pytest.mark.skipif(not gpu.available(), reason="there is no NVIDIA GPU here")
 def test_a_sweep_on_a_gpu():
-    rung = lk.problem("copy")["unrolled", "cuda"].solution
-    found = sweep.sweep(rung, {"THREADS": [128, 256]}, N=1 << 24)
+    rung = lk.problem("gemm_f16")["mma_tuned", "cuda"].solution
+    found = sweep.sweep(rung, {"GROUP": [1, 8]}, M=1024, N=1024, K=512)
     assert all(row["timing"].median_ms > 0 and not row["why"] for row in found.rows)
+    assert found.rows[0]["metrics"] != found.rows[1]["metrics"]
     assert all(0 <= row["metrics"]["lts__t_sector_hit_rate.pct"] <= 100 for row in found.rows)

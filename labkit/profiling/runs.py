@@ -115,20 +115,23 @@ def _entry(kind: str, known: dict[str, Any], found: list[dict[str, float]], code
 def _prepare(kind: str, names: Sequence[str]) -> dict[str, list[str] | None]:
     """Compile all kernels into labkit's cache; of cases for the emulator, the hashes of their machine code."""
     codes: dict[str, list[str] | None] = {}
-    jobs = max(min(len(names), (os.cpu_count() or 1) - 1), 1)
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        waiting: list[Future] = [pool.submit(_compile, kind, name) for name in names]
+    jobs = max((os.cpu_count() or 1) - 1, 1)
+    parts = max(jobs // len(names), 1)
+    with ProcessPoolExecutor(min(jobs, parts * len(names)), mp_context=get_context("spawn")) as pool:
+        waiting: list[Future] = [
+            pool.submit(_compile, kind, name, slice(part, None, parts)) for name in names for part in range(parts)
+        ]
         for future in as_completed(waiting):
             codes.update(future.result())
     return codes
 
 
-def _compile(kind: str, name: str) -> dict[str, list[str] | None]:
+def _compile(kind: str, name: str, part: slice) -> dict[str, list[str] | None]:
     import torch
 
     torch.set_num_threads(1)
     codes = {}
-    for case in fidelity.cases(name):
+    for case in list(fidelity.cases(name))[part]:
         try:
             if kind == "counters":
                 codes[case.name] = fidelity.machine_codes(case.run()["fn"])
