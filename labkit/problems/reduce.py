@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.problems._metrics import DIVERGENT, INSTRUCTIONS, LOAD_CONFLICTS, SHARED_LOADS
+from labkit.problems._metrics import DIVERGENT, INSTRUCTIONS, SHARED_LOADS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 BLOCK = 256  # numbers that a block of the first rungs adds up, one per thread
@@ -57,7 +57,7 @@ problem = Problem(
         Step("strided", "the adding threads stand side by side, their numbers apart", "shared load bank conflicts",
              gates=(DIVERGENT,)),
         Step("sequential", "their numbers stand side by side too", "bank conflicts; divergent branches",
-             gates=(LOAD_CONFLICTS,)),
+             gates=(SHARED_LOADS,)),  # conflicts count in them, and so do reads by a few lanes of many warps
         Step("shuffle", "warps add in registers, by shuffles", "shared wavefronts; barriers", gates=(SHARED_LOADS,)),
         Step("vectorized", "a thread adds many numbers first, loaded 16 bytes at a time", "instructions; GB/s",
              gates=(INSTRUCTIONS,), timed=True),
@@ -70,18 +70,6 @@ problem = Problem(
     bench_shape={"N": 1 << 28},
     recorded_at={"bench": ({"N": 1 << 28}, {"N": 1 << 20})},
     questions={
-        "flops": Question(
-            "How many additions does the sum of N = 65536 numbers need?",
-            lambda: flops({"N": 65536}),
-            "additions",
-            "The first number is there; each further one takes an addition. No order of adding takes fewer.",
-        ),
-        "intensity": Question(
-            "An addition is one FLOP. How many FLOP is that per byte that must be read (N large)?",
-            lambda: 1 / 4,
-            "FLOP per byte",
-            "One addition per number of 4 bytes.",
-        ),
         "interleaved/divergent_branches": Question(
             "interleaved: 256 threads, 8 warps; in the step s = 1, 2, 4 ... 128, thread t adds if t % (2 * s) == 0. A "
             "warp diverges where some of its lanes add and some do not. How often do the warps of one block "
@@ -118,20 +106,6 @@ problem = Problem(
             lambda: 1,
             "barriers",
             "Between the writing of the warps' sums and their reading by warp 0. Lanes of a warp need none.",
-        ),
-        "vectorized/bytes_in_flight": Question(
-            "vectorized: a multiprocessor holds 8 blocks of 256 threads, and each thread asks for 4 pieces of 16 bytes "
-            "before it uses the first. How many bytes can be in flight for one multiprocessor?",
-            lambda: 8 * 256 * 4 * 16,
-            "bytes",
-            "2048 threads with 64 bytes each.",
-        ),
-        "vectorized/bytes_needed": Question(
-            "Little's law: a GPU with 132 multiprocessors reads 4.5 TB/s, and a load takes 700 ns when memory is busy. "
-            "How many bytes must be in flight for each multiprocessor, at all times?",
-            lambda: 4.5e12 * 700e-9 / 132,
-            "bytes",
-            "Rate times latency is 3.15 MB for the whole GPU.",
         ),
     },
 )

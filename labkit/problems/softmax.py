@@ -39,11 +39,6 @@ def _logits(shape, generator):
     return x.masked_fill_(left_out, float("-inf"))
 
 
-def _passes(reads: int, writes: int) -> int:
-    """Bytes of a row of 4096 numbers that is read and written so often."""
-    return (reads + writes) * 4096 * 4
-
-
 problem = Problem(
     name="softmax",
     lab="01_gpu_basics",
@@ -95,24 +90,6 @@ problem = Problem(
         )
     },
     questions={
-        "overflow": Question(
-            "The largest float32 is about 3.4e38. From which whole number x on is exp(x) more than that?",
-            lambda: 89,
-            "",
-            "log(3.4e38) is 88.7.",
-        ),
-        "compulsory_bytes": Question(
-            "How many bytes must move for a row of 4096 numbers, at the very least?",
-            lambda: _passes(1, 1),
-            "bytes",
-            "Read once, written once, 4 bytes each.",
-        ),
-        "three_pass/bytes": Question(
-            "How many bytes does three_pass load and store for that row?",
-            lambda: _passes(3, 1),
-            "bytes",
-            "Each of its three passes reads the row; the last one writes.",
-        ),
         "online/correction": Question(
             "So far the largest number is 2 and the sum of exp(x - 2) is 3. Now comes x = 5. What is the sum of "
             "exp(x - 5) over all numbers, the new one included?",

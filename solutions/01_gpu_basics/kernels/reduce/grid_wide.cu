@@ -41,9 +41,9 @@ reduce_grid_wide(float *y, const float *x, float *partial, int N)
     __shared__ bool last;
     int t = threadIdx.x;
     float value = 0.0f;
+    size_t whole = (size_t)x % 16 == 0 ? (size_t)N / EACH * EACH : 0;
     // BEGIN SOLUTION
     // Whole turns in pieces of 16 bytes: thread t owns the pieces t, t + BLOCK ... of its block's turn.
-    size_t whole = (size_t)x % 16 == 0 ? (size_t)N / EACH * EACH : 0;
     for (size_t i = (size_t)blockIdx.x * EACH + 4 * t; i < whole; i += (size_t)gridDim.x * EACH) {
         float4 v[PIECES];
         for (int k = 0; k < PIECES; ++k)
@@ -51,10 +51,10 @@ reduce_grid_wide(float *y, const float *x, float *partial, int N)
         for (int k = 0; k < PIECES; ++k)
             value += (v[k].x + v[k].y) + (v[k].z + v[k].w);
     }
+    // END SOLUTION
     // What is left is less than a turn, or, where x does not start on 16 bytes, everything.
     for (size_t i = whole + (size_t)blockIdx.x * BLOCK + t; i < N; i += (size_t)gridDim.x * BLOCK)
         value += x[i];
-    // END SOLUTION
     value = block_sum(value);
     // BEGIN SOLUTION
     if (t == 0) {

@@ -37,9 +37,9 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 8) reduce_vectorized(float *
 {
     int t = threadIdx.x;
     float value = 0.0f;
+    size_t whole = (size_t)x % 16 == 0 ? (size_t)N / EACH * EACH : 0;
     // BEGIN SOLUTION
     // Whole turns in pieces of 16 bytes: thread t owns the pieces t, t + BLOCK ... of its block's turn.
-    size_t whole = (size_t)x % 16 == 0 ? (size_t)N / EACH * EACH : 0;
     for (size_t i = (size_t)blockIdx.x * EACH + 4 * t; i < whole; i += (size_t)gridDim.x * EACH) {
         float4 v[PIECES];
         for (int k = 0; k < PIECES; ++k)
@@ -47,10 +47,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK, 8) reduce_vectorized(float *
         for (int k = 0; k < PIECES; ++k)
             value += (v[k].x + v[k].y) + (v[k].z + v[k].w);
     }
+    // END SOLUTION
     // What is left is less than a turn, or, where x does not start on 16 bytes, everything.
     for (size_t i = whole + (size_t)blockIdx.x * BLOCK + t; i < N; i += (size_t)gridDim.x * BLOCK)
         value += x[i];
-    // END SOLUTION
     value = block_sum(value);
     if (t == 0)
         partial[blockIdx.x] = value;
