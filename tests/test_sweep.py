@@ -116,3 +116,13 @@ def test_a_sweep_on_a_gpu():
     assert all(row["timing"].median_ms > 0 and not row["why"] for row in found.rows)
     assert found.rows[0]["metrics"] != found.rows[1]["metrics"]
     assert all(0 <= row["metrics"]["lts__t_sector_hit_rate.pct"] <= 100 for row in found.rows)
+
+
+def test_what_was_recorded_is_of_kernels_as_they_are():
+    files = recorded.files("sweep")
+    assert files
+    for path in files:
+        data = json.loads(path.read_text())
+        problem, step = data["sweeps"][0]["label"].split(" ")[0].split("/")
+        language = "cuda" if "(CUDA C++)" in data["sweeps"][0]["label"] else "numba"
+        assert lk.problem(problem)[step, language].solution.fingerprint == data["fingerprint"], path.name
