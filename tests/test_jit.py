@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import labkit as lk
-from labkit.emulator import Emulation, KernelFault, Launch
+from labkit.emulator import Emulation, KernelFault, Launch, compiler
+from labkit.emulator.compiler import Later, blocks
 from labkit.emulator.counters import Counters
 from labkit.emulator.engine import Machine
 from labkit.emulator.jit import regions, usable
@@ -200,15 +201,16 @@ def test_instructions_give_the_same_bits(start: int, machines) -> None:
         launched(ptx, (1, 1, 1), (threads, 1, 1), arrays, engine, sanitize=False, watch=False)[0][1]
         for engine in ("interpreter", "compiled")
     )
-    assert machines[-1].jit.compiled == len(regions.find(parse(ptx).program("k")))
+    program = parse(ptx).program("k")
+    found = [region for block in blocks(program.instructions).items() for region in regions.find(program, block)]
+    assert machines[-1].jit.compiled == len(found)
     wanted, got = (np.frombuffer(x, np.uint64).reshape(-1, threads) for x in (wanted, got))
     for (name, kind, _), w, g in zip(chosen, wanted, got, strict=True):
         same = w == g
         if kind == "f64":  # which NaN is nobody's business
             same |= np.isnan(w.view(np.float64)) & np.isnan(g.view(np.float64))
         assert same.all(), (name, np.flatnonzero(~same)[:4], w[~same][:4], g[~same][:4])
-    program = parse(ptx).program("k")
-    inside = {pc for region in regions.find(program) for pc in range(region.start, region.end)}
+    inside = {pc for region in found for pc in range(region.start, region.end)}
     assert not [i.text for i in program.instructions if i.index not in inside and i.op not in ("st", "ret")]
 
 
@@ -255,6 +257,51 @@ def test_all_solutions_count_the_same(problem: str, rung: str, language: str) ->
     """At the shape that their profiles are shown for."""
     solution = lk.problem(problem)[rung, language].solution
     both(solution.problem, solution.kernel, solution.problem.dims_of(solution.problem.profile_shape))
+
+
+# ---------------------------------------------------------------------------- what a launch does not reach
+
+INSTANTIATIONS = """
+template <int N> __device__ void sum(float* a, const float* b) {
+    float x = 0.0f;
+#pragma unroll
+    for (int k = 0; k < N; k++) x = x * b[threadIdx.x * N + k] + (float)k;
+    a[threadIdx.x] = x;
+}
+extern "C" __global__ void k(float* a, const float* b, int n) {
+    if (n == 8) sum<8>(a, b);
+    else if (n == 16) sum<16>(a, b);
+    else if (n == 64) sum<64>(a, b);
+}"""
+
+
+@pytest.mark.parametrize("engine", ["interpreter", "compiled"])
+def test_code_that_is_not_reached_is_not_compiled(engine: str, machines, monkeypatch) -> None:
+    """Of three instantiations in one kernel a launch compiles the one that it runs, and the next launch adds its own;
+    what is known of the whole kernel is found out once."""
+    asked = []
+    liveness = compiler.liveness
+    monkeypatch.setattr(compiler, "liveness", lambda code: asked.append(len(code)) or liveness(code))
+    parse.cache_clear()
+    b = np.random.default_rng(0).random(32 * 64, np.float32)
+    reached = set()
+    for n in (8, 16):
+        a, counters = np.zeros(32, np.float32), Counters()
+        run_cuda(INSTANTIATIONS, 1, 32, a, b, n, engine=engine, counters=counters)
+        want = np.zeros(32, np.float32)
+        for k in range(n):
+            want = want * b[: 32 * n].reshape(32, n)[:, k] + np.float32(k)
+        np.testing.assert_allclose(a, want, rtol=1e-6)
+        reached |= {pc for pc, warps in enumerate(counters._warps) if warps}
+        code = machines[-1].code
+        made = {pc for pc, step in enumerate(code.steps) if not isinstance(step, Later)}
+        if engine == "interpreter":
+            assert made == reached
+        else:  # whose regions need no steps
+            assert made <= reached and machines[-1].jit.compiled
+            assert {start for start, _ in code.regions} == reached & code.blocks.keys()
+    assert len(reached) < len(code.steps) / 2  # most of the kernel is sum<64>
+    assert asked == [len(code.steps)]
 
 
 # ---------------------------------------------------------------------------- random kernels

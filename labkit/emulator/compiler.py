@@ -1,7 +1,11 @@
-"""Programs compiled to steps: one Python function per instruction, over whole chunks of threads."""
+"""Programs compiled to steps: one Python function per instruction, over whole chunks of threads.
+
+An instruction's step is made when its turn first comes: large kernels hold much that a launch never reaches.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -121,20 +125,12 @@ _NO_RESULT = {
 
 def defs_and_uses(instruction: Instruction) -> tuple[list[Reg], list[Reg]]:
     """Registers that an instruction writes and reads (its guard included)."""
+    if instruction.flow is None:
+        instruction.flow = _flow(instruction)
+    return instruction.flow
 
-    def flat(operand: object) -> list[Reg]:
-        if isinstance(operand, Reg):
-            return [operand]
-        if isinstance(operand, Addr):
-            return flat(operand.base)
-        if isinstance(operand, Vec):
-            return [r for item in operand.items for r in flat(item)]
-        if isinstance(operand, Pair):
-            return flat(operand.first) + flat(operand.second)
-        if isinstance(operand, Not):
-            return flat(operand.reg)
-        return []
 
+def _flow(instruction: Instruction) -> tuple[list[Reg], list[Reg]]:
     operands = instruction.operands
     op = instruction.op
     if op == "wmma":
@@ -143,11 +139,31 @@ def defs_and_uses(instruction: Instruction) -> tuple[list[Reg], list[Reg]]:
         none = "red" not in instruction.mods
     else:
         none = op in _NO_RESULT
-    defs = [] if none or not operands else flat(operands[0])
-    uses = [r for o in (operands if none else operands[1:]) for r in flat(o)]
+    defs = [] if none or not operands else [o for o in parts(operands[:1]) if isinstance(o, Reg)]
+    uses = [o for o in parts(operands if none else operands[1:]) if isinstance(o, Reg)]
     if instruction.guard:
         uses.append(instruction.guard[0])
     return defs, uses
+
+
+def parts(operands: tuple) -> list:
+    """What operands are made of: registers, symbols, numbers."""
+    found = []
+    for operand in operands:
+        kind = type(operand)
+        if kind is Reg or kind is Imm:
+            found.append(operand)
+        elif kind is Addr:
+            found.append(operand.base)
+        elif kind is Vec:
+            found += parts(operand.items)
+        elif kind is Pair:
+            found += parts((operand.first, operand.second))
+        elif kind is Not:
+            found += parts((operand.reg,))
+        else:
+            found.append(operand)
+    return found
 
 
 def successors(instruction: Instruction) -> list[int]:
@@ -162,32 +178,66 @@ def successors(instruction: Instruction) -> list[int]:
     return after
 
 
+def blocks(instructions: list[Instruction]) -> dict[int, int]:
+    """Where control runs straight, from and to (exclusive)."""
+    count = len(instructions)
+    starts = {0}
+    for i in instructions:
+        if i.op in ("bra", "brx", "ret", "exit", "trap"):
+            starts.update((i.index + 1, *(pc for o in i.operands if isinstance(o, Label) for pc in o.pc)))
+    marks = sorted(pc for pc in starts if pc < count)
+    return dict(zip(marks, [*marks[1:], count], strict=True))
+
+
+def live_blocks(instructions: list[Instruction]) -> dict[int, int]:
+    """For the first instruction of each block, and for the end, the registers read from there on, as bits."""
+    count = len(instructions)
+    known = []
+    for start, end in blocks(instructions).items():
+        read, written = set(), set()
+        for i in instructions[start:end]:
+            defs, uses = defs_and_uses(i)
+            read.update(r.slot for r in uses if r.slot not in written)
+            if not i.guard:
+                written.update(r.slot for r in defs)
+        after = [s for s in successors(instructions[end - 1]) if s < count]
+        known.append((start, after, _bits(read), ~_bits(written)))
+    live = dict.fromkeys([*(start for start, *_ in known), count], 0)
+    changed = True
+    while changed:
+        changed = False
+        for start, after, read, kept in reversed(known):
+            out = 0
+            for s in after:
+                out |= live[s]
+            new = read | out & kept
+            changed |= new != live[start]
+            live[start] = new
+    return live
+
+
+def _bits(slots: set[int]) -> int:
+    return sum(1 << slot for slot in slots)
+
+
 def liveness(instructions: list[Instruction]) -> list[int]:
     """For each instruction, the registers read from there on, as a bit set of their slots."""
     count = len(instructions)
-    use, kill, after = [0] * count, [0] * count, []
-    before: list[list[int]] = [[] for _ in range(count)]
-    for i, instruction in enumerate(instructions):
-        defs, uses = defs_and_uses(instruction)
-        for r in uses:
-            use[i] |= 1 << r.slot
-        if not instruction.guard:
-            for r in defs:
-                kill[i] |= 1 << r.slot
-        after.append([s for s in successors(instruction) if s < count])
-        for s in after[-1]:
-            before[s].append(i)
+    starts = live_blocks(instructions)
     live = [0] * count
-    work = list(range(count))
-    while work:
-        i = work.pop()
+    for start, end in blocks(instructions).items():
         out = 0
-        for s in after[i]:
-            out |= live[s]
-        new = use[i] | (out & ~kill[i])
-        if new != live[i]:
-            live[i] = new
-            work += before[i]
+        for s in successors(instructions[end - 1]):
+            out |= starts.get(s, 0)
+        for pc in range(end - 1, start - 1, -1):
+            i = instructions[pc]
+            defs, uses = defs_and_uses(i)
+            for r in defs if not i.guard else ():
+                if out >> r.slot & 1:
+                    out ^= 1 << r.slot
+            for r in uses:
+                out |= 1 << r.slot
+            live[pc] = out
     return live
 
 
@@ -198,7 +248,7 @@ def result_used(code: Code, instructions: list[Instruction], i: Instruction) -> 
 
 
 class Code:
-    """A compiled program: one function per instruction, and the constants behind the registers."""
+    """A program compiled as far as it has run: one function per instruction, and the constants behind the registers."""
 
     def __init__(self) -> None:
         self.steps: list[Callable] = []
@@ -207,6 +257,22 @@ class Code:
         self.live_in: list[int] = []
         self.granule = 4
         self.arrives = False
+
+
+class Later:
+    """The step of an instruction whose turn has not come yet: then it gives way to the real one."""
+
+    __slots__ = ("compiler", "pc")
+
+    def __init__(self, compiler: Compiler, pc: int) -> None:
+        self.compiler, self.pc = compiler, pc
+
+    def __call__(self, m: Machine, mask: Mask) -> int | None:
+        step = self.compiler.made(self.pc)
+        m.more_constants()
+        if m.steps[self.pc] is self:
+            m.steps[self.pc] = step
+        return step(m, mask)
 
 
 class Compiler:
@@ -221,10 +287,13 @@ class Compiler:
         self.instructions = program.instructions
         self.code = Code()
         self.known: dict[object, int] = {}
+        self.one_at_a_time = threading.Lock()
 
     def run(self) -> Code:
         code = self.code
-        code.live_in = liveness(self.instructions)
+        code.steps = [Later(self, pc) for pc in range(len(self.instructions))]
+        code.plain = [i.guard is None for i in self.instructions]
+        code.live_in = self.program.live
         code.arrives = any(i.op in ("bar", "barrier") and "arrive" in i.mods for i in self.instructions)
         widths = [
             SIZES[i.types[-1]]
@@ -238,14 +307,24 @@ class Compiler:
         widths += [tensor.smallest_access(i) for i in self.instructions if i.op in ("wmma", "ldmatrix", "stmatrix")]
         code.granule = min(widths, default=4)
         for instruction in self.instructions:
-            code.plain.append(instruction.guard is None)
-            try:
-                step = self.step(instruction)
-            except (Unsupported, ValueError, IndexError, KeyError, AttributeError, TypeError):
-                # Not known here, or not written as the manual has it.
-                step = self.unknown(instruction)
-            code.steps.append(step)
+            for operand in parts(instruction.operands):
+                # Whatever has to be made before the launch: a variable's memory, the numbers of threads and blocks.
+                if isinstance(operand, Sym) or isinstance(operand, Special) and operand.name[1:] in _SPECIALS:
+                    self.source(operand, "u64")
         return code
+
+    def made(self, pc: int) -> Callable:
+        """The step of an instruction, made once."""
+        with self.one_at_a_time:
+            if isinstance(self.code.steps[pc], Later):
+                instruction = self.instructions[pc]
+                try:
+                    step = self.step(instruction)
+                except (Unsupported, ValueError, IndexError, KeyError, AttributeError, TypeError):
+                    # Not known here, or not written as the manual has it.
+                    step = self.unknown(instruction)
+                self.code.steps[pc] = step
+            return self.code.steps[pc]
 
     def unknown(self, instruction: Instruction) -> Callable:
         pc, text = instruction.index, instruction.text

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from labkit.emulator.compiler import defs_and_uses, liveness
+from labkit.emulator.compiler import blocks, defs_and_uses, live_blocks
 from labkit.emulator.ptx import Instruction, Label
 
 _KINDS = ("f32", "f64", "f16", "bf16", "f16x2", "bf16x2")
@@ -32,16 +32,12 @@ def contract(instructions: list[Instruction]) -> list[Instruction]:
     """The instructions with products and sums fused as ptxas fuses them; the same list where none are."""
     if not any(_plain(i, "mul") for i in instructions) or not any(_plain(i, "add", "sub") for i in instructions):
         return instructions
-    live = [*liveness(instructions), 0]
+    live = live_blocks(instructions)
     fused: dict[int, Instruction] = {}
     gone: set[int] = set()
-    leaders = {0, len(instructions)}
-    for i in instructions:
-        if i.op in ("bra", "brx", "ret", "exit", "trap"):
-            leaders.update((i.index + 1, *(pc for o in i.operands if isinstance(o, Label) for pc in o.pc)))
-    marks = sorted(leaders)
-    for start, end in zip(marks, marks[1:], strict=False):
-        _fuse(_sums(instructions[start:end], live[end]), instructions, fused, gone)
+    for start, end in blocks(instructions).items():
+        if any(_plain(i, "mul") for i in instructions[start:end]):
+            _fuse(_sums(instructions[start:end], live[end]), instructions, fused, gone)
     return _without([fused.get(i.index, i) for i in instructions], gone) if fused else instructions
 
 
@@ -136,4 +132,8 @@ def _without(instructions: list[Instruction], gone: set[int]) -> list[Instructio
     def target(operand: object) -> object:
         return Label(operand.name, tuple(pcs[pc] for pc in operand.pc)) if isinstance(operand, Label) else operand
 
-    return [replace(i, index=n, operands=tuple(map(target, i.operands))) for n, i in enumerate(kept)]
+    for n, i in enumerate(kept):
+        i.index = n
+        if any(isinstance(o, Label) for o in i.operands):
+            i.operands = tuple(map(target, i.operands))
+    return kept

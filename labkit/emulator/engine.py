@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from labkit.emulator import collector
 from labkit.emulator.compiler import Access, Compiler, Place, atomic
 from labkit.emulator.converge import Held
 from labkit.emulator.copies import Copies
@@ -180,6 +181,7 @@ class Chunk:
 class Machine:
     """One launch under way."""
 
+    @collector.paused()
     def __init__(self, emulation: Emulation, launch: Launch, program: Program) -> None:
         self.emulation = emulation
         self.launch = launch
@@ -191,8 +193,9 @@ class Machine:
         if program.steps is None:
             program.steps = Compiler(program).run()
         self.code = program.steps
-        self.steps = self.code.steps
-        if emulation.delay is not None and emulation.delay.entry == program.name:
+        self.steps = list(self.code.steps)
+        late = emulation.delay is not None and emulation.delay.entry == program.name
+        if late:
             self.steps = delayed(self.steps, emulation.delay)
         self.language = language(program)
         self.sampled = choose(math.prod(launch.grid), emulation.sample)
@@ -208,7 +211,7 @@ class Machine:
         self.watch = self.counters is not None or self.trace is not None or self.recorder is not None
         self.globals = Watch(self) if self.sanitize else None
         self.jit = None
-        own = self.steps is self.code.steps and (self.counters is None or hasattr(self.counters, "rows"))
+        own = not late and (self.counters is None or hasattr(self.counters, "rows"))
         if emulation.engine != "interpreter" and own and usable():
             self.jit = Jit(self, eager=emulation.engine == "compiled")
 
@@ -275,6 +278,12 @@ class Machine:
             else:
                 values.append(constant)
         return values
+
+    def more_constants(self) -> None:
+        """Those of steps that have been made since: plain numbers, as all others were known before."""
+        more = self.code.constants[len(self.registers) - len(self.program.registers) :]
+        self.registers += more
+        self.R += more
 
     def address_of(self, symbol: Sym) -> int:
         """The address of a variable in its own space."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
+from labkit.emulator import collector
 from labkit.emulator.faults import KernelFault
 
 SIZES = {
@@ -139,6 +140,7 @@ class Instruction:
     line: int | None
     inner: tuple[str, int] | None
     text: str
+    flow: tuple[list[Reg], list[Reg]] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def type(self) -> str | None:
@@ -185,6 +187,13 @@ class Program:
         last = self.params[-1] if self.params else None
         return last.offset + last.size if last else 0
 
+    @cached_property
+    def live(self) -> list[int]:
+        """`compiler.liveness` of the instructions, for all who ask."""
+        from labkit.emulator.compiler import liveness
+
+        return liveness(self.instructions)
+
 
 # ---------------------------------------------------------------------------- functions as read
 
@@ -226,6 +235,7 @@ class Module:
         """Names of the kernels."""
         return [f.name for f in self.functions.values() if f.entry]
 
+    @collector.paused()
     def program(self, entry: str) -> Program:
         """The flat program of kernel `entry`; raises KernelFault if there is none."""
         if entry not in self.programs:
@@ -274,7 +284,10 @@ _INSTR = re.compile(r"(?:@(!?)\s*([\w$%.]+)\s+)?([\w.:]+)\s*(.*)", re.S)
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)(.*)")
 _LOC_START = re.compile(r"\.loc\s")
 _INLINED = re.compile(r"inlined_at\s+(\d+)\s+(\d+)\s+(\d+)")
+_BRACKET = re.compile(r"[()\[\]{}]")
+_PUNCTUATION = re.compile(r"[()\[\]{},]")
 _INT = re.compile(r"([+-]?)\s*(0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+_BEGIN_NUMBER = {*"0123456789+-.W"}
 
 
 # What reading trips over in a text that is not PTX; users are told so in one sentence.
@@ -299,15 +312,18 @@ def _integer(text: str) -> int | None:
 
 def _split(text: str) -> list[str]:
     """Split at the commas outside of brackets."""
+    if not _BRACKET.search(text):
+        return [part for part in map(str.strip, text.split(",")) if part]
     parts, depth, start = [], 0, 0
-    for i, char in enumerate(text):
+    for found in _PUNCTUATION.finditer(text):
+        char = found[0]
         if char in "([{":
             depth += 1
         elif char in ")]}":
             depth -= 1
-        elif char == "," and depth == 0:
-            parts.append(text[start:i].strip())
-            start = i + 1
+        elif depth == 0:
+            parts.append(text[start : found.start()].strip())
+            start = found.end()
     parts.append(text[start:].strip())
     return [p for p in parts if p]
 
@@ -333,6 +349,7 @@ class _Scope:
         self.prefix = prefix
         self.names: dict[str, object] = {}
         self.ranges: dict[str, tuple[str, int]] = {}
+        self.operands: dict[str, object] = {}  # by their text, until something else is declared
 
     def find(self, name: str) -> object | None:
         scope: _Scope | None = self
@@ -416,6 +433,7 @@ class _Reader:
             made.append(self.variable(name, space, kind, lanes, align, value, words))
         for variable in made:
             scope.names[variable.name.split("@")[0]] = variable
+        scope.operands.clear()
         return made
 
     def variable(
@@ -571,6 +589,7 @@ class _Reader:
         match = re.match(r"\.reg\s*\.(\w+)\s+(.*)", piece, re.S)
         if not match or match[1] not in SIZES:
             raise _broken(f"declaration {piece.strip()!r}")
+        scope.operands.clear()
         for name in _split(match[2]):
             many = re.match(r"([\w$%.]+?)<(\d+)>$", name)
             if many:
@@ -600,6 +619,11 @@ class _Reader:
         return Statement(match[3], operands, guard, position, text)
 
     def operand(self, text: str, scope: _Scope) -> object:
+        if text not in scope.operands:
+            scope.operands[text] = self.read_operand(text, scope)
+        return scope.operands[text]
+
+    def read_operand(self, text: str, scope: _Scope) -> object:
         if text == "_":
             return Sink()
         if text.startswith("["):
@@ -637,6 +661,8 @@ class _Reader:
 
 def _number(text: str) -> Imm | None:
     text = text.strip()
+    if text[:1] not in _BEGIN_NUMBER:
+        return None
     if re.match(r"0[fF][0-9a-fA-F]{8}$", text):
         bits = int(text[2:], 16)
         return Imm(struct.unpack("<f", struct.pack("<I", bits))[0], bits, 32)
@@ -738,12 +764,13 @@ class _Flattener:
         stack = (*stack, function.name)
         end = f"{prefix}$end"
         final = len(function.statements) - 1
+        renamed: dict[int, object] = {}  # operands of these statements, which share them
         line = site.line if site else None
         for i, statement in enumerate(function.statements):
             if statement.op is None:
                 self.labels[prefix + statement.text] = len(self.out)
                 continue
-            made = self.instruction(statement, function, prefix, alias, site, line)
+            made = self.instruction(statement, function, prefix, alias, site, line, renamed)
             line = made.line
             op = made.op
             if op == "call":
@@ -780,6 +807,7 @@ class _Flattener:
         alias: dict[str, str],
         site: Instruction | None,
         line: int | None,
+        renamed: dict[int, object],
     ) -> Instruction:
         files = self.module.files
         inner = None
@@ -791,21 +819,22 @@ class _Flattener:
                 line = outer_line
         if site is not None:
             line = site.line
-        words = statement.op.split(".")
-        types = tuple(w for w in words[1:] if w in SIZES)
-        mods = tuple(w for w in words[1:] if w not in SIZES)
+        op, mods, types = _words(statement.op)
         guard = None
         if statement.guard:
             guard = (self.rename(statement.guard[0], prefix, alias, function), statement.guard[1])
         operands = statement.operands
-        if words[0] != "call":
-            operands = tuple(self.rename(o, prefix, alias, function) for o in operands)
-        if words[0] in ("addc", "subc", "madc"):
+        if op != "call":
+            for o in operands:
+                if id(o) not in renamed:
+                    renamed[id(o)] = self.rename(o, prefix, alias, function)
+            operands = tuple([renamed[id(o)] for o in operands])
+        if op in ("addc", "subc", "madc"):
             operands = (*operands, self.register("%cc", "pred"))
         if "cc" in mods:
             operands = (Pair(operands[0], self.register("%cc", "pred")), *operands[1:])
         return Instruction(
-            -1, words[0], mods, types, operands, guard,
+            -1, op, mods, types, operands, guard,
             files.get(self.file), line, inner, statement.text,
         )  # fmt: skip
 
@@ -919,7 +948,15 @@ class _Flattener:
         self.inline(callee, inner, alias, stack, made)
 
 
+@lru_cache(maxsize=1024)
+def _words(name: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """Opcode, modifiers and types of `fma.rn.f32`."""
+    op, *words = name.split(".")
+    return op, tuple(w for w in words if w not in SIZES), tuple(w for w in words if w in SIZES)
+
+
 @lru_cache(maxsize=64)
+@collector.paused()
 def parse(ptx: str) -> Module:
     """Read a PTX text; cached by content. Raises KernelFault where it cannot be read."""
     try:

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit import cache
+from labkit.emulator import collector
 from labkit.emulator.ptx import SIZES, Reg
 from labkit.errors import LabkitError
 
@@ -486,6 +487,7 @@ def begin(launch: Launch) -> None:
     _begun(launch.ptx, launch.entry, launch.arch, launch.max_registers)
 
 
+@collector.paused()
 def memory_plan(launch: Launch, program: Program) -> Plan:
     """How the launch's accesses are counted on the hardware; never raises.
 
@@ -538,7 +540,7 @@ def _plan(program: Program, machine: Machine) -> Plan:
     repeated = _repeated(mine, theirs)
     if machine.exact:  # which rounds up to the alignment of the module's dynamic arrays
         facts["launch__shared_mem_per_block_static"] = machine.shared
-    sunk = _sunk(program.instructions, machine.code)
+    sunk = _sunk(program, machine.code)
     code = {at: 16 * count for at, count in Counter(sass.at for sass in machine.code).items()}
     return Plan(parts, kinds, merged, facts, tuple(sorted(bounds)), tuple(notes), repeated, sunk, code, machine.exact)
 
@@ -703,6 +705,8 @@ def _unsettled(instructions: list[Instruction]) -> set[str]:
     """Counters of accesses at addresses that follow from an atomic's result, and so from the order of threads."""
     from labkit.emulator.compiler import defs_and_uses
 
+    if not any(i.op == "atom" for i in instructions):
+        return set()
     flows = [(i, *({r.slot for r in registers} for registers in defs_and_uses(i))) for i in instructions]
     unsettled = {slot for i, defined, _ in flows if i.op == "atom" for slot in defined}
     if not unsettled:
@@ -748,23 +752,22 @@ _STAYS = {"ld", "st", "atom", "red", "mma", "wmma", "ldmatrix", "stmatrix", "cp"
 _ENDS = {"bra", "brx", "ret", "exit", "bar", "barrier"}
 
 
-def _needed_one_way(
-    instructions: list[Instruction], stays: set[str], ends: set[str]
-) -> Iterator[tuple[int, Instruction, set[int]]]:
+def _needed_one_way(program: Program, stays: set[str], ends: set[str]) -> Iterator[tuple[int, Instruction, set[int]]]:
     """Operations before a conditional branch of which one way alone needs the result: ptxas may move them there.
 
     Each as the branch's program counter, the operation, and the registers that it writes. `stays` are operations that
     do not move, nor what they need; looking back from the branch, `ends` end the search.
     """
-    from labkit.emulator.compiler import defs_and_uses, liveness, successors
+    from labkit.emulator.compiler import defs_and_uses, successors
 
-    live = liveness(instructions)
+    instructions, live = program.instructions, program.live
     for n, branch in enumerate(instructions):
         if branch.op not in ("bra", "ret", "exit") or branch.guard is None:
             continue
         ways = [s for s in successors(branch) if s < len(instructions)]
         needed = {r.slot for r in defs_and_uses(branch)[1]}
-        for i in reversed(instructions[:n]):
+        for pc in range(n - 1, -1, -1):
+            i = instructions[pc]
             if i.op in ends:
                 break
             defined, used = defs_and_uses(i)
@@ -776,22 +779,21 @@ def _needed_one_way(
                 yield n, i, slots
 
 
-def _sinking(instructions: list[Instruction]) -> set[tuple]:
+def _sinking(program: Program) -> set[tuple]:
     """Kinds and lines of floating-point operations that ptxas may move behind a branch."""
     return {
         (_PTX_TYPES[i.type] + _PTX_FLOPS[i.op], i.inner)
-        for _, i, _ in _needed_one_way(instructions, _STAYS, _ENDS | {"shfl"})
+        for _, i, _ in _needed_one_way(program, _STAYS, _ENDS | {"shfl"})
         if i.op in _PTX_FLOPS and i.type in _PTX_TYPES
     }
 
 
-def _sunk(instructions: list[Instruction], code: tuple[Sass, ...]) -> dict[int, tuple[int, bool]]:
+def _sunk(program: Program, code: tuple[Sass, ...]) -> dict[int, tuple[int, bool]]:
     """Loads that ptxas has moved behind a branch.
 
     By program counter: that of the branch, and whether they moved to where it jumps.
     """
-    from labkit.emulator.compiler import liveness
-
+    instructions, live = program.instructions, program.live
     # By a load's position, those of the conditional branches that stand right before it.
     here, there = defaultdict(set), defaultdict(set)
     branch = None
@@ -807,9 +809,8 @@ def _sunk(instructions: list[Instruction], code: tuple[Sass, ...]) -> dict[int, 
             branch = i.inner
         elif i.op == "ld":
             here[i.inner].add(branch)
-    live = liveness(instructions)
     found = {}
-    for n, i, slots in _needed_one_way(instructions, _STAYS - {"ld"} | {"shfl"}, _ENDS):
+    for n, i, slots in _needed_one_way(program, _STAYS - {"ld"} | {"shfl"}, _ENDS):
         branch = instructions[n]
         if i.op == "ld" and there[i.inner] == {branch.inner} and branch.inner not in here[i.inner]:
             target = branch.operands[0].pc[0] if branch.op == "bra" else None
@@ -847,7 +848,7 @@ def _changed_flops(program: Program, machine: Machine) -> set[str]:
     changed |= {name for name, at in theirs if not mine[name, at]}
     changed |= {name for name, at in expanded if theirs[name, at] != mine[name, at]}
     changed |= {name for name, _ in guarded & _chosen(program.instructions)}
-    sinking = _sinking(program.instructions)
+    sinking = _sinking(program)
     for at, each in turns.items():
         names = set().union(*each.values())
         parts = [Counter({name: n for name, n in part.items() if name in names}) for part in there[at].values()]

@@ -73,6 +73,7 @@ def _shape(i: Instruction) -> tuple[int, int, int]:
 # ---------------------------------------------------------------------------- layouts
 
 
+@cache
 def mma_layout(matrix: str, m: int, n: int, k: int, kind: str) -> np.ndarray:
     """Element numbers (row * columns + column) by lane and place in the registers, of mma.sync's fragments."""
     group, quad = LANE >> 2, LANE & 3

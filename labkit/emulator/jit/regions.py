@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from labkit.emulator.compiler import Access, Compiler, defs_and_uses, successors
+from labkit.emulator.compiler import Access, Compiler, defs_and_uses
 from labkit.emulator.jit.lower import (
     LANES,
     WARP,
@@ -92,28 +92,24 @@ class Region:
         return self.end - self.start
 
 
-def find(program: Program) -> list[Region]:
-    """The regions of a program that has been compiled to steps."""
-    instructions = program.instructions
-    leaders = {0}
-    for i in instructions:
-        after = successors(i)
-        if after != [i.index + 1]:
-            leaders.update(after)
-    pure = [i.op not in WARP and _fits(program, i) for i in instructions]
-    warp = [i.op in WARP and _fits(program, i) for i in instructions]
-    regions = [_region(program, *place) for place in _stretches(pure, leaders)]
-    for start, end in _stretches([p or w for p, w in zip(pure, warp, strict=True)], leaders):
+def find(program: Program, block: tuple[int, int]) -> list[Region]:
+    """The regions of a block, in a program that has been compiled to steps."""
+    first, last = block
+    code = program.instructions[first:last]
+    pure = [i.op not in WARP and _fits(program, i) for i in code]
+    warp = [i.op in WARP and _fits(program, i) for i in code]
+    regions = [_region(program, first + start, first + end) for start, end in _stretches(pure)]
+    for start, end in _stretches([p or w for p, w in zip(pure, warp, strict=True)]):
         if any(warp[start:end]):
-            regions.append(_region(program, start, end))
+            regions.append(_region(program, first + start, first + end))
     return regions
 
 
-def _stretches(fits: list[bool], leaders: set[int]) -> list[tuple[int, int]]:
+def _stretches(fits: list[bool]) -> list[tuple[int, int]]:
     """Where stretches of instructions that fit begin and end."""
     found, start = [], None
     for pc in range(len(fits) + 1):
-        ends = pc == len(fits) or not fits[pc] or pc in leaders
+        ends = pc == len(fits) or not fits[pc]
         if start is not None and (ends or pc - start == LONGEST):
             if pc - start >= SHORTEST:
                 found.append((start, pc))

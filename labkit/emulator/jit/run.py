@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from labkit.emulator.compiler import Place
+from labkit.emulator.compiler import Place, blocks
 from labkit.emulator.jit import build
 from labkit.emulator.jit.lower import LANES, bits_of
 from labkit.emulator.jit.regions import (
@@ -62,7 +62,8 @@ class Jit:
         program = machine.program
         code = program.steps
         if not hasattr(code, "regions"):
-            code.regions = find(program)
+            code.blocks = blocks(program.instructions)
+            code.regions = {}  # by block, of those that have been reached
             code.functions = {}
             code.spent = {}  # by region: what all launches so far have spent on it
         self.machine = machine
@@ -70,9 +71,20 @@ class Jit:
         self.worth, self.kept = (0, 0) if eager else (WORTH, KEPT)
         self.marks: dict[tuple, dict[int, np.ndarray]] = {}
         self.words: dict[int, tuple[Mask, np.ndarray, bool]] = {}
-        self.runners = [Runner(self, region) for region in code.regions]
-        self.at: list[Runner | None] = [None] * (len(code.steps) + 1)
-        for runner in self.runners:
+        self.runners: list[Runner] = []
+        self.at: list[Runner | Block | None] = [None] * (len(code.steps) + 1)
+        for block in code.blocks.items():
+            self.at[block[0]] = Block(self, block)
+
+    def reach(self, block: tuple[int, int]) -> None:
+        """Put the regions of a block in their places."""
+        program = self.machine.program
+        regions = program.steps.regions
+        if block not in regions:
+            regions[block] = find(program, block)
+        self.at[block[0]] = None
+        for runner in [Runner(self, region) for region in regions[block]]:
+            self.runners.append(runner)
             # Of two regions that begin alike, the longer one is tried first.
             runner.shorter, self.at[runner.start] = self.at[runner.start], runner
 
@@ -128,6 +140,21 @@ class Jit:
     def compiled(self) -> int:
         """How many regions have run as compiled code."""
         return sum(runner.threads > 0 for runner in self.runners)
+
+
+class Block:
+    """A block in the place of its regions: they are looked for when it is first reached."""
+
+    end = count = 0
+    shorter: Runner | None = None
+
+    def __init__(self, jit: Jit, block: tuple[int, int]) -> None:
+        self.jit, self.block = jit, block
+
+    def run(self, mask: Mask) -> bool:
+        self.jit.reach(self.block)
+        self.shorter = self.jit.at[self.block[0]]
+        return False
 
 
 class Variant:
