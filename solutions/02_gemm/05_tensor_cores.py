@@ -1066,6 +1066,229 @@ assert 0.5 < own / errors[torch.float16, 1024][1] < 2
 # ### END SOLUTION
 
 # %% [markdown]
+# ## On an H200
+#
+# The counts say what each step spares. What does a clock say? Our solutions, recorded at $M = N = K = 4096$ in
+# `float16`. PyTorch's line is cuBLAS.
+
+# %%
+import pandas as pd
+
+RUNGS = ["wmma", "wmma_tiled", "mma_sync", "mma_async", "mma_tuned"]
+timed = {(p.name, rung): p[rung, "cuda"].time(recorded=True) for p in (gemm_f16, gemm_bf16) for rung in RUNGS}
+in_numba = {rung: gemm_f16[rung, "numba"].time(recorded=True) for rung in ("mma_sync", "mma_async")}
+lk.plots.ladder([timed["gemm_f16", rung] for rung in RUNGS] + list(in_numba.values()))
+
+# %% [markdown]
+# In both types, in CUDA C++, and what each step is worth: times as fast as the one before.
+
+# %%
+rate = pd.DataFrame({p.math: {rung: timed[p.name, rung].tflops for rung in RUNGS} for p in (gemm_f16, gemm_bf16)})
+step = rate / rate.shift(1)
+torchs = {p.math: timed[p.name, "mma_tuned"].tflops / timed[p.name, "mma_tuned"].ratio for p in (gemm_f16, gemm_bf16)}
+of_torch = rate / pd.Series(torchs)
+newest = timed["gemm_bf16", "mma_tuned"]
+pd.concat({"TFLOP/s": rate, "step": step, "of PyTorch, %": 100 * of_torch}, axis=1).style.format(
+    precision=0, na_rep=""
+).format(precision=2, na_rep="", subset=["step"]).set_caption(f"{newest.machine}, recorded {newest.date}")
+
+# %% [markdown]
+# Two steps are large, one is small, and one even takes something away in one of the types. Nsight Compute read the
+# counters of the same products. Here they are for each m16n8k16, in `float16`, with one column in `bfloat16`:
+
+# %% jupyter={"source_hidden": true}
+from labkit.profiling.metrics import STALL_REASONS
+
+BF16 = "sm__ops_path_tensor_src_bf16_dst_fp32.sum"
+STORE_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_st.sum"
+ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+ALU = "sm__inst_executed_pipe_alu.avg.pct_of_peak_sustained_active"
+RESIDENT = "sm__warps_active.avg.pct_of_peak_sustained_active"
+FROM_L2, FROM_DRAM, TIME = "lts__t_sectors_srcunit_tex.sum", "dram__bytes_read.sum", "gpu__time_duration.sum"
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+
+read = {rung: gemm_f16[rung, "cuda"].recorded() for rung in RUNGS}
+read["wmma_tiled, bf16"] = gemm_bf16["wmma_tiled", "cuda"].recorded()
+read |= {f"{rung}, numba": gemm_f16[rung, "numba"].recorded() for rung in in_numba}
+
+
+def products(p):
+    """How many m16n8k16."""
+    return (p[OPERATIONS] + p[BF16]) / 4096
+
+
+def cycles(p):
+    """Cycles of a multiprocessor from one m16n8k16 to the next: its 4 schedulers issue INSTRUCTIONS."""
+    return p[INSTRUCTIONS] / (4 * p[ISSUE] / 100) / products(p)
+
+
+def summary(p):
+    return {
+        "cycles of a multiprocessor": cycles(p),
+        "tensor cores' peak reached, %": 100 * 2048 / PER_CYCLE / cycles(p),
+        "instructions": p[INSTRUCTIONS] / products(p),
+        "sectors of global loads": p[SECTORS] / products(p),
+        "wavefronts of shared loads": p[SHARED] / products(p),
+        "wavefronts of shared stores": p[SHARED_STORES] / products(p),
+        "bank conflicts among them all": (p[CONFLICTS] + p[STORE_CONFLICTS]) / products(p),
+        "in all: read from L2, GB": 32 * p[FROM_L2] / 1e9,
+        "read from DRAM, GB": p[FROM_DRAM] / 1e9,
+        "registers of a thread": p[REGISTERS],
+        "resident warps, % of those that fit": p[RESIDENT],
+        "issue slots used, %": p[ISSUE],
+        "pipe of whole numbers and logic used, %": p[ALU],
+    }
+
+
+counted = pd.DataFrame({name: summary(p) for name, p in read.items()})
+counted.style.format(lambda value: f"{value:.3g}" if value >= 0.005 else "0").set_caption(
+    f"for each m16n8k16; read by Nsight Compute on the {newest.machine}"
+)
+
+# %% [markdown]
+# And what warps wait for, in % of their time. (In `selected` they issue.)
+
+# %% jupyter={"source_hidden": true}
+waits = pd.DataFrame(
+    {name: {"selected": 1.0} | {reason: p[STALLED.format(reason)] for reason in STALL_REASONS}
+     for name, p in read.items()}
+)
+waits = 100 * waits / waits.sum()
+waits.insert(0, "what it is", [STALL_REASONS.get(reason, "nothing") for reason in waits.index])
+waits[waits.iloc[:, 1:].max(axis=1) >= 3].style.format(precision=0)
+
+# %% [markdown]
+# * **wmma** waits for its loads, and they for each other. A load touches 8 rows, each in a line of its own: 32 lines
+#   for a multiplication. The L1 gets through about one a cycle, and did so with the scattered loads of `naive`, in the
+#   first notebook, too. That makes 32 cycles, for an instruction that takes the 4 tensor cores one.
+# * **wmma_tiled** asks for a sixteenth of the sectors, and is not 16 times as fast: now a warp waits first for global
+#   memory (`long_scoreboard`), then for fragments (`short_scoreboard`), then for the others (`barrier`). A block does
+#   these one after the other, and two blocks, all that the registers allow, do not fill each other's gaps.
+# * **mma_sync** is not worth what the textbook says. The padding had left next to no conflicts of loads to remove;
+#   those of stores, a third of their wavefronts, do go away, but hardly anybody waited for them; and what warps do wait
+#   for stays as it was. In `float16` it is even a little slower. And in `bfloat16`? See what the compiler made of the
+#   same wmma:
+
+# %%
+from collections import Counter
+
+from labkit.emulator.sass import machine_code
+from labkit.kernels.cuda import compile_ptx
+
+made = {}
+for kind, defines in (("float16", ()), ("bfloat16", ("BF16",))):
+    code = machine_code(compile_ptx(wmma_tiled.source, defines=defines), "gemm_f16_wmma_tiled").code
+    counts = Counter(i.op.split(".")[0] for i in code)
+    made[kind] = {op: counts[op] for op in ("HMMA", "LDSM", "LD", "MOVM")}
+    print(f"wmma_tiled, {kind:9} {made[kind]}")
+
+# %% [markdown]
+# `HMMA` multiplies, and `LDSM` is ldmatrix. In `float16`, wmma had become ldmatrix and mma by itself. In `bfloat16`
+# this compiler loads one register at a time (`LD`), and takes another instruction to turn matrices round (`MOVM`): half
+# as many instructions again, and queues to memory that fill up (`mio_throttle`, `lg_throttle`). With mma_sync you are
+# not at the compiler's mercy: both types get the same instructions and the same speed. And the next step needs it.
+#
+# * **mma_async** is that step. Copies run ahead, and warps wait less for global memory; fragments are loaded ahead, and
+#   `short_scoreboard` is gone; with 64 x 64 for a warp, a multiplication takes two thirds of the wavefronts and less
+#   than half of the instructions. All this with half the warps, an eighth of those that fit: occupancy hides waiting,
+#   and there is little left to hide.
+# * **mma_tuned** adds a few per cent, with a seventh fewer instructions and less waiting for global memory. Its order
+#   of tiles gains nothing here: DRAM had only an eighth of its rate to deliver, and at this width of $C$ the plain
+#   order was nearly as good in the model, too. Staying spares the pauses between tiles, but no round: 132
+#   multiprocessors take 4 for 512 tiles in any case.
+#
+# What is left? Warps wait for the pipe (`math_pipe_throttle`) and for the fixed time after an instruction (`wait`), and
+# no memory is near its limit. The tensor cores reach half of their peak. Microbenchmarks of Hopper found that `mma`
+# does not reach more than about 63% (Luo et al., arXiv:2402.13499); `wgmma` does, and cuBLAS uses it. So most of
+# PyTorch's lead is one instruction.
+#
+# ### The same in numba
+#
+# mma_sync in numba reads the same wavefronts, and is an order of magnitude behind C++. A thread copies 32 elements for
+# each 32 of $k$. In C++ these are 4 loads of 16 bytes, started two at a time. In numba they are 32 loads of 2 bytes,
+# and each is stored before the next one starts. How long does a warp wait for them?
+
+# %%
+from labkit.models import latency
+
+trip = {}
+for name, trips in (("mma_sync", 2), ("mma_sync, numba", 32)):
+    p = read[name]
+    loads = 32 * p[REQUESTS] / products(p)  # of a warp for 32 of k, which are 32 multiplications
+    waited = 32 * p[STALLED.format("long_scoreboard")] * p[INSTRUCTIONS] / products(p)
+    trip[name] = loads, waited, trips
+    each = f"{waited / trips:.0f} for each of {trips} trips"
+    print(f"{name:15} {loads:2.0f} loads: a warp waits {waited:6,.0f} cycles, {each}")
+alone = latency.find_recorded("NVIDIA H200")
+print(f"one load alone: {alone.l2_hit.median_cycles:.0f} cycles from the L2, {alone.dram.median_cycles:.0f} from DRAM")
+
+# %% [markdown]
+# A trip takes what a load takes, in both languages; numba makes 16 times as many. Besides, its 148 registers are too
+# many for a second block, so that only half as many warps can wait at the same time.
+#
+# mma_async in numba has 16 bytes in a load, and hardly waits for one. It is ten times as fast. Its limit is another:
+# nine times as many instructions as in C++, which fill the pipe of whole numbers. They work out addresses, in 64 bits
+# and for every piece again, where C++ has done so once, before the loop.
+
+# %% solved_only=true
+named = counted.set_axis(["cycles", "peak", "instructions", "sectors", "loads", "stores", "conflicts", "l2", "dram",
+                          "registers", "resident", "issue", "alu"])  # fmt: skip
+wmma_row, tiled, sync, ahead, tuned, tiled_bf16, sync_numba, async_numba = (named[name] for name in read)
+stalls = waits.drop(columns="what it is")
+assert {t.machine for t in (*timed.values(), *in_numba.values())} == {"NVIDIA H200"}
+assert all(p[OPERATIONS] + p[BF16] == 2 * 4096**3 for p in read.values())
+assert (step.loc["wmma_tiled"] > 4.5).all() and (step.loc["mma_async"] > 2.5).all()
+assert 0.88 < step.loc["mma_sync", "float16"] < 1 < step.loc["mma_sync", "bfloat16"] < 1.15
+assert step.loc["mma_tuned"].between(1.005, 1.06).all() and of_torch.loc["mma_tuned"].between(0.58, 0.68).all()
+# wmma: a line of the L1 takes little more than a cycle, as in the first notebook's naive.
+assert wmma_row.sectors == 32 < wmma_row.cycles < 38 and stalls.loc["long_scoreboard", "wmma"] > 75
+plain = lk.problem("gemm")["naive", "cuda"].recorded()
+assert abs(plain[SECTORS] * 4 * plain[ISSUE] / 100 / plain[INSTRUCTIONS] - 32 / wmma_row.cycles) < 0.15
+# wmma_tiled and mma_sync wait for the same.
+assert wmma_row.sectors == 16 * tiled.sectors == 16 * sync.sectors
+waiting = ["long_scoreboard", "short_scoreboard", "barrier"]
+for name in ("wmma_tiled", "mma_sync"):
+    assert list(stalls[name].drop(["wait", "selected"]).nlargest(3).index) == waiting
+    assert stalls.loc[waiting, name].sum() > 55 and named[name].registers <= 128 and 23 < named[name].resident < 26
+assert read["wmma_tiled"][CONFLICTS] < 0.01 * read["wmma_tiled"][SHARED]
+assert abs(read["wmma_tiled"][STORE_CONFLICTS] / read["wmma_tiled"][SHARED_STORES] - 1 / 3) < 0.05
+assert read["mma_sync"][STORE_CONFLICTS] < 0.05 * read["mma_sync"][SHARED_STORES]
+assert abs(tiled.loads / sync.loads - 1) < 0.03 and abs(tiled.instructions / sync.instructions - 1) < 0.1
+assert 1.4 < tiled_bf16.instructions / tiled.instructions < 1.6
+queues = stalls.loc[["mio_throttle", "lg_throttle"]].sum()
+assert queues["wmma_tiled, bf16"] > 2.5 * queues["wmma_tiled"] and queues["mma_sync"] < 0.5 < queues["wmma_tiled"] < 5
+assert made["float16"]["LDSM"] > 0 == made["float16"]["LD"] + made["float16"]["MOVM"]
+assert made["bfloat16"]["LDSM"] == 0 < min(made["bfloat16"]["LD"], made["bfloat16"]["MOVM"])
+for rung in ("mma_sync", "mma_async", "mma_tuned"):
+    assert gemm_bf16[rung, "cuda"].recorded()[INSTRUCTIONS] == read[rung][INSTRUCTIONS]
+    assert abs(rate.loc[rung, "bfloat16"] / rate.loc[rung, "float16"] - 1) < 0.03
+# mma_async and mma_tuned.
+assert stalls.loc["long_scoreboard", "mma_async"] < stalls.loc["long_scoreboard", "mma_sync"] / 2
+assert stalls.loc["short_scoreboard", "mma_async"] < 1 and abs(ahead.loads / sync.loads - 2 / 3) < 0.02
+assert ahead.instructions < sync.instructions / 2 and 12 < ahead.resident < min(13, 0.6 * sync.resident)
+assert 0.82 < tuned.instructions / ahead.instructions < 0.9 and tuned.cycles < ahead.cycles
+assert stalls.loc["long_scoreboard", "mma_tuned"] < 0.75 * stalls.loc["long_scoreboard", "mma_async"]
+for name in ("mma_async", "mma_tuned"):
+    assert 0.09 < read[name][FROM_DRAM] / read[name][TIME] / rates["read_gbps"] < 0.16
+    assert 32 * read[name][FROM_L2] / read[name][TIME] < 0.65 * rates["l2_gbps"]
+    assert named[name].loads / named[name].cycles < 0.6
+    assert set(stalls[name].nlargest(2).index) == {"wait", "math_pipe_throttle"}
+assert -(-512 // 132) == 4 and 45 < tuned.peak < 58
+# numba
+assert sync_numba.cycles > 10 * sync.cycles and abs(sync_numba.loads / sync.loads - 1) < 0.01
+for name, (loads, waited, trips) in trip.items():
+    assert loads == {"mma_sync": 4, "mma_sync, numba": 32}[name]
+    assert 0.8 * alone.l2_hit.median_cycles < waited / trips < 1.2 * alone.dram.median_cycles
+assert sync_numba.registers == 148 and sync_numba.resident < 0.6 * sync.resident
+assert stalls["mma_sync, numba"].idxmax() == "long_scoreboard"
+assert 8 < in_numba["mma_async"].tflops / in_numba["mma_sync"].tflops < 14
+assert stalls.loc["long_scoreboard", "mma_async, numba"] < 3 and 8 < async_numba.instructions / ahead.instructions < 10
+assert async_numba.alu > 60 > 3 * ahead.alu
+# What is inlined stands in the kernel's first line.
+first = next(n for n, line in enumerate(mma_async.source.splitlines(), 1) if line.startswith("def gemm_f16_mma_async"))
+assert sum(line[INSTRUCTIONS] for line in p_async.line_counts if line["line"] == first) > 0.3 * p_async[INSTRUCTIONS]
+
+# %% [markdown]
 # ## Your page
 
 # %% jupyter={"source_hidden": true}
