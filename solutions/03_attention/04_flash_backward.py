@@ -533,3 +533,110 @@ assert 4 * 64 * 8192**2 > 17e9
 
 # %% check="attention_backward/recompute" language="cuda"
 attention_backward["recompute", "cuda"].check()
+
+# %% [markdown]
+# ## On an H200
+#
+# What does a clock say? Our solutions, recorded: four sequences of 16 heads, 4096 tokens each. All rates count the five
+# products that are needed, also of `recompute`, which makes seven. PyTorch's line is its own backward pass in
+# `float32`.
+
+# %%
+timed = {language: attention_backward["recompute", language].time(recorded=True) for language in ("numba", "cuda")}
+lk.plots.ladder(list(timed.values()))
+
+# %%
+forward, backward = lk.problem("attention")["flash", "cuda"].time(recorded=True), timed["cuda"]
+print(f"CUDA C++: forward {forward.median_ms:.1f} ms, backward {backward.median_ms:.1f} ms, "
+      f"{backward.median_ms / forward.median_ms:.1f} times as long ({backward.machine}, {backward.date})")
+
+# %% [markdown]
+# 3.5 times would be the seven products against two. So a product takes longer here than in the forward pass. Why?
+# Nsight Compute read the counters, at 2048 tokens:
+
+# %%
+import pandas as pd
+
+ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+FMA_PIPE = "sm__inst_executed_pipe_fma.avg.pct_of_peak_sustained_active"
+MULTIPLY = "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum"
+INSTRUCTIONS, TIME = "smsp__inst_executed.sum", "gpu__time_duration.sum"
+SHARED = [f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{kind}.sum" for kind in ("ld", "st")]
+DRAM = ["dram__bytes_read.sum", "dram__bytes_write.sum"]
+BLOCK = ["launch__shared_mem_per_block_static", "launch__shared_mem_per_block_dynamic"]
+WAITS = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+MULTIPROCESSORS = 132
+large = shape(B=4, H=16, N=2048, D=128)
+of_product = 4 * 16 * 2048**2 * 128  # multiply-adds
+read = {"flash, C++": lk.problem("attention")["flash", "cuda"].recorded(**large),
+        "recompute, C++": attention_backward["recompute", "cuda"].recorded(**large),
+        "recompute, numba": attention_backward["recompute"].recorded(**large)}
+
+
+def summary(p):
+    cycles = p[INSTRUCTIONS] / (4 * MULTIPROCESSORS * p[ISSUE] / 100)
+    wavefronts, gigabytes = sum(p[m] for m in SHARED), sum(p[m] for m in DRAM) / 1e9
+    products = (p[FMA] + p[MULTIPLY]) / of_product  # a sum of four products begins with a multiplication
+    waits = {name: value for name, value in p.metrics.items() if "_stalled_" in name}
+    return {
+        "products": products,
+        "ms per product": p[TIME] / 1e6 / products,
+        "wavefronts of shared memory per multiply-add of a warp": wavefronts / (products * of_product / 32),
+        "wavefronts of shared memory, % of cycles": 100 * wavefronts / MULTIPROCESSORS / cycles,
+        "unit for multiply-adds used, %": p[FMA_PIPE],
+        "issue slots used, %": p[ISSUE],
+        "warps wait for shared memory, % of their time": 100 * p[WAITS.format("short_scoreboard")]
+        / (1 + sum(waits.values())),  # of all warps: one is issued from
+        "shared memory of a block, KB": sum(p[m] for m in BLOCK) / 1e3,
+        "GB from and to memory": gigabytes,
+        "memory, % of its rate": 100 * gigabytes / (p[TIME] / 1e9) / rates["read_gbps"],
+    }
+
+
+table = pd.DataFrame({name: summary(p) for name, p in read.items()})
+table.style.format(precision=2).set_caption("read by Nsight Compute on the NVIDIA H200")
+
+# %% [markdown]
+# * **Not memory**: it delivers next to nothing. All of `recompute` moves fewer bytes than these heads' weights would
+#   take, and they would be written once and read once.
+# * **Shared memory**, which hands out a wavefront per cycle, is what is busy, and what warps wait for. The unit for
+#   multiply-adds is busy for less than half of the time. A multiply-add here needs almost twice the wavefronts of one
+#   in `flash`, since a thread's pieces are smaller: 2 x 4 scores (and as many of $dP$) where `flash` has 4 x 4, and 2
+#   rows of a sum where `flash` has 4. Why not larger ones? Four tiles, of $Q$, $K$, $V$ and $dO$, have to lie in shared
+#   memory side by side, and with 32 rows each they take what `flash` needs for 64 queries.
+# * **numba** comes up against the same limit. Its pieces are smaller still, 2 x 2 scores: it takes as many times longer
+#   as it needs more wavefronts.
+#
+# And what does recomputing cost? The table says how long a product takes, so divide by the weights:
+
+# %%
+ps = 1e9 * table.loc["ms per product"] / (4 * 16 * 2048**2)
+print(f"to make a weight: {ps['recompute, C++']:.1f} ps in recompute, measured; "
+      f"{1e12 * make['fp32']:.1f} ps at the rate of the ordinary units; to keep it: {1e12 * keep:.1f} ps")
+saved = 4 * 4 * 16 * 2048**2 / 1e9
+moved = table.loc["GB from and to memory", "recompute, C++"]
+print(f"all weights at N = 2048: {saved:.2f} GB; recompute moved {moved:.2f} GB in all")
+
+# %% solved_only=true
+ratio = backward.median_ms / forward.median_ms
+assert backward.flops == 2.5 * forward.flops and {t.machine for t in (forward, *timed.values())} == {"NVIDIA H200"}
+assert ratio > 1.15 * 3.5 and 0.35 < backward.ratio < 0.7
+flash_row, cuda_row, numba_row = (table[name] for name in read)
+assert 2 < flash_row["products"] < 2.3 and 7 < cuda_row["products"] < 7.5 and 7 < numba_row["products"] < 7.5
+assert 1.15 < cuda_row["ms per product"] / flash_row["ms per product"] < 1.6
+per_fma, busy = (table.loc[name] for name in table.index[2:4])
+assert 1.6 < per_fma["recompute, C++"] / per_fma["flash, C++"] < 2
+assert busy["flash, C++"] < 75 and (busy.iloc[1:] > 80).all()
+assert cuda_row["unit for multiply-adds used, %"] < 50 and cuda_row["issue slots used, %"] < 65
+for name in list(read)[1:]:  # short_scoreboard outweighs all other reasons
+    waits = {m: value for m, value in read[name].metrics.items() if "_stalled_" in m}
+    assert max(waits, key=waits.get) == WAITS.format("short_scoreboard")
+    assert table.loc["warps wait for shared memory, % of their time", name] > 25
+assert abs(cuda_row["shared memory of a block, KB"] / flash_row["shared memory of a block, KB"] - 1) < 0.05
+assert (table.loc["memory, % of its rate"] < 5).all() and moved < 0.9 * saved
+longer = timed["numba"].median_ms / timed["cuda"].median_ms
+assert longer > 1.1 and 0.85 < longer / (per_fma["recompute, numba"] / per_fma["recompute, C++"]) < 1.2
+assert ps["recompute, C++"] > 2 * 1e12 * make["fp32"] > 2 * 1e12 * keep
+
+# %% [markdown]
+# Next: the same five products, and the two of the forward pass, on [tensor cores](05_tensor_cores.ipynb).

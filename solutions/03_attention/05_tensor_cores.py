@@ -541,6 +541,213 @@ assert 128 * requests == 64 * 64  # one block of keys, one tile of queries; four
 # ### END SOLUTION
 
 # %% [markdown]
+# ## On an H200
+#
+# What does a clock say? Our solutions, recorded, for four sequences of 8192 tokens, with 32 heads of $D = 64$ or 16 of
+# $D = 128$, where others publish their times. Beside them is what PyTorch runs: FlashAttention-2, which is written with
+# `mma.sync` as ours are, and on request cuDNN's kernel, which uses Hopper's `wgmma`.
+
+# %% jupyter={"source_hidden": true}
+AT = {f"D = {D}{', causal' * causal}": shape(B=4, H=2048 // D, N=8192, D=D, causal=causal)
+      for D in (64, 128) for causal in (0, 1)}
+forward, in_numba, back = ({name: rung.time(recorded=True, **at) for name, at in AT.items()}
+                           for rung in (in_cuda, flash_mma, backward))
+cudnn = {name: attention_f16.rival("cudnn", **at) for name, at in AT.items()}
+flash_2 = {column: {name: t.tflops / t.ratio for name, t in timed.items()}
+           for column, timed in ((1, forward), (2, back))}
+bars = [(1, "ours, numba", "#9ecae1", in_numba), (1, "ours, CUDA C++", "#08519c", forward),
+        (1, "FlashAttention-2", "#d9480f", flash_2[1]), (1, "cuDNN", "#fdae6b", cudnn),
+        (2, "ours, CUDA C++", "#08519c", back), (2, "FlashAttention-2", "#d9480f", flash_2[2])]
+figure = make_subplots(1, 2, subplot_titles=["forward", "backward"], shared_yaxes=True, column_widths=[0.62, 0.38],
+                       horizontal_spacing=0.03)
+for column, name, color, timed in bars:
+    figure.add_bar(x=list(AT), y=[getattr(t, "tflops", t) for t in timed.values()], name=name, marker_color=color,
+                   texttemplate="%{y:.0f}", textposition="outside", textangle=0, cliponaxis=False,
+                   showlegend=column == 1, row=1, col=column)
+some = forward["D = 128"]
+figure.update_layout(title=f"float16, {some.origin} on {some.machine}, {some.date}", template="plotly_white",
+                     height=430, legend=dict(orientation="h", y=-0.12), yaxis_title="TFLOP/s")
+
+# %% [markdown]
+# (In `bfloat16` all is as fast, to within a few percent.) And against the kernels in `float32` of the notebooks before,
+# in CUDA C++ at $D = 128$, and at half the length, which hardly matters to a rate:
+
+# %%
+from labkit import recorded
+
+rates = recorded.ceilings("NVIDIA H200")
+plain = {"forward": lk.problem("attention")["flash_double_buffered", "cuda"].time(recorded=True),
+         "backward": lk.problem("attention_backward")["recompute", "cuda"].time(recorded=True)}
+worth = {name: now["D = 128"].tflops / plain[name].tflops for name, now in (("forward", forward), ("backward", back))}
+for name, times in worth.items():
+    print(f"{name:8} {plain[name].tflops:.0f} TFLOP/s without tensor cores, {times:.0f} times as much with them")
+print(f"ceilings {rates['fp32_tflops']:.0f} TFLOP/s without, {rates['bf16_tflops'] / rates['fp32_tflops']:.0f} times "
+      "as much with them")
+
+# %% [markdown]
+# Forward, our kernels gain what the units' ceilings promise; backward more, for `recompute` makes seven products.
+#
+# ### What limits them?
+#
+# Take one of a multiprocessor's four schedulers and its tensor core, and one product of 16 x 8 x 16. Below is how many
+# cycles it takes, and for how many of these each unit is busy with what belongs to it. If all ran side by side without
+# a gap, a product would take as long as the busiest unit. For comparison, `mma_tuned` of
+# [the matrix product](../02_gemm/05_tensor_cores.ipynb), which does nothing but multiply, by the same instruction.
+
+# %%
+import pandas as pd
+
+ISSUE = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+PIPE = "sm__inst_executed_pipe_{}.avg.pct_of_peak_sustained_active"
+STALLED = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
+DRAM_READ, DRAM_WRITTEN, TIME = "dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"
+REGISTERS, BY_REGISTERS = "launch__registers_per_thread", "launch__occupancy_limit_registers"
+SCHEDULERS = 4 * 132
+read = {"matrix product": lk.problem("gemm_f16")["mma_tuned", "cuda"].recorded(), "forward": in_cuda.recorded(),
+        "forward, numba": flash_mma.recorded(), "backward": backward.recorded()}
+
+
+def of_product(p):
+    """Cycles of a scheduler for one m16n8k16, by what they are needed for."""
+    n = p[OPERATIONS] / 4096 / SCHEDULERS  # products of a scheduler
+    cycles = p[INSTRUCTIONS] / SCHEDULERS / (p[ISSUE] / 100) / n
+    memory = (p[DRAM_READ] + p[DRAM_WRITTEN]) / rates["read_gbps"] / p[TIME]
+    return {
+        "it takes": cycles,
+        "tensor core, at its full rate": 4096 / (4096 / 4),
+        "shared memory": (p[SHARED] + p[STORES]) / 132 / n,
+        "instructions": p[INSTRUCTIONS] / SCHEDULERS / n,
+        "exponentials": cycles * p.metrics.get(PIPE.format("xu"), 0) / 100,
+        "integers and logic": cycles * p[PIPE.format("alu")] / 100,
+        "memory": cycles * memory,
+    }
+
+
+busy = pd.DataFrame({name: of_product(p) for name, p in read.items()})
+busy.style.format(precision=1).set_caption("cycles per m16n8k16; D = 128, CUDA C++ unless it says numba")
+
+# %% [markdown]
+# And a warp's time for each of its products, by what it waits for. (Two warps share a scheduler.)
+
+# %%
+from labkit.profiling.metrics import STALL_REASONS
+
+waits = pd.DataFrame({
+    name: {reason: p.metrics.get(STALLED.format(reason), 0) for reason in STALL_REASONS} | {"(it issues)": 1.0}
+    for name, p in read.items()
+})
+waits *= busy.loc["instructions"]
+waits.insert(0, "what it is", [STALL_REASONS.get(reason, "nothing") for reason in waits.index])
+long_ones = waits[waits[["forward", "backward"]].max(axis=1) >= 0.7]
+long_ones.sort_values("forward", ascending=False).style.format(precision=1)
+
+# %% [markdown]
+# * **What `mma.sync` gives.** Even the matrix product takes almost twice the 4 cycles. After an `mma.sync`, the machine
+#   code for an H200 has a warp rest for up to six cycles (`wait`), and whoever comes sooner than the tensor core is
+#   ready waits on (`math pipe throttle`).
+# * **Forward** takes a little longer, and no unit is full. Half of a warp's time are these two waits; with 255
+#   registers for a thread, a scheduler has two warps, and when one takes exponentials, one is left to multiply.
+# * **numba** has the same products and exponentials, but its addresses, in 64 bits and worked out anew each time, keep
+#   the unit for integers busy for most of the time.
+# * **Backward** has fewer exponentials for a product, five products to the two of forward. It waits for shared memory:
+#   $P$ and $dS$ go through it, and all warps fetch $dS$ once more for $dQ$. And with its registers one block of 8 warps
+#   fills a multiprocessor. What it adds to $dQ$, by contrast, ends in the L2: for each of 64 heads the bytes that you
+#   predicted, and little of it reaches memory.
+
+# %%
+p = read["backward"]
+print(f"added to dQ: {512 * p[REDUCTIONS] / 1e9:.1f} GB; "  # 16 bytes of each lane
+      f"read from memory and written there: {(p[DRAM_READ] + p[DRAM_WRITTEN]) / 1e9:.1f} GB")
+
+# %% [markdown]
+# ### Half the $D$
+#
+# What belongs to a weight, and not to its row of numbers, now falls to half as many products. Forward that is the
+# exponential; backward it is also the way of $P$ and $dS$ through shared memory. A small run counts it:
+
+# %%
+wavefronts = {}
+for D in (128, 64):
+    p = backward.profile(**shape(N=64, NK=128, D=D))
+    wavefronts[D] = 4 * (p[SHARED] + p[STORES]) / (p[OPERATIONS] / 4096)  # four schedulers share a cycle's wavefront
+halved = pd.DataFrame({
+    f"D = {D}": {
+        "forward: cycles of exponentials": 4096 / (4 * D) / 4,  # a multiprocessor takes 16 per cycle
+        "forward: time, relative": forward["D = 128"].tflops / forward[f"D = {D}"].tflops,
+        "cuDNN, forward: time, relative": cudnn["D = 128"].tflops / cudnn[f"D = {D}"].tflops,
+        "backward: cycles of exponentials": 4096 / (10 * D) / 4,
+        "backward: cycles of shared memory": wavefronts[D],
+        "backward: time, relative": back["D = 128"].tflops / back[f"D = {D}"].tflops,
+    }
+    for D in wavefronts
+})
+halved.style.format(precision=2).set_caption(f"per product: by arithmetic, counted ({p.origin}), and recorded")
+
+# %% [markdown]
+# **Forward**, exponentials would now take as long as the products at full rate, and yet little is lost: they do run
+# beside the products, as planned. cuDNN loses more, since its products take less time to hide them in. **Backward**,
+# the time grows with the wavefronts. There FlashAttention-2 is ahead of us: we have one kernel for all $D$, and its
+# registers let one block of 8 warps onto a multiprocessor at $D = 64$, too.
+#
+# ### Causal
+#
+# Half of the weights, and almost half of the time. Tiles on the diagonal are computed as a whole, which is not much:
+
+# %%
+from labkit.problems.attention import pairs
+
+computed = sum(128 * 128 * (tile + 1) for tile in range(8192 // 128))
+in_vain = computed / pairs(AT["D = 128, causal"]) - 1
+print(f"in vain on the diagonal: at most {in_vain:.1%}")
+kept_rate = {(what, D): timed[f"D = {D}, causal"].tflops / timed[f"D = {D}"].tflops
+             for what, timed in (("forward", forward), ("backward", back)) for D in (64, 128)}
+for (what, D), kept in kept_rate.items():
+    print(f"{what:8} D = {D:3}: {kept:.1%} of the rate without a mask")
+
+# %% [markdown]
+# Forward loses somewhat more than that. How a block begins and ends is the same for half as many tiles, and tiles with
+# a mask take longer; how much each of it counts is not recorded.
+
+# %% solved_only=true
+assert {t.machine for timed in (forward, in_numba, back, cudnn) for t in timed.values()} == {"NVIDIA H200"}
+assert all(1.08 < t.ratio < 1.35 for t in forward.values()) and all(0.25 < t.ratio < 0.45 for t in in_numba.values())
+assert all(cudnn[name].tflops > 1.2 * t.tflops for name, t in forward.items())
+assert all(1.08 < t.ratio if "128" in name else 0.85 < t.ratio < 1 for name, t in back.items())
+for problem, timed in (("attention_bf16", forward), ("attention_backward_bf16", back)):
+    (rung,) = lk.problem(problem)
+    assert all(abs(rung.time(recorded=True, **AT[name]).tflops / t.tflops - 1) < 0.04 for name, t in timed.items())
+assert 0.8 < worth["forward"] / (rates["bf16_tflops"] / rates["fp32_tflops"]) < 1.25
+assert 1.2 < worth["backward"] / worth["forward"] < 1.8
+
+gemm_row, forward_row, numba_row, backward_row = (busy[name] for name in read)
+assert 1.8 < gemm_row["it takes"] / 4 < 2.1 and 1.05 < forward_row["it takes"] / gemm_row["it takes"] < 1.35
+assert all(4.5 < waits.loc["wait", name] < 7 for name in ("matrix product", "forward", "backward"))
+assert (forward_row.iloc[1:] < 0.65 * forward_row["it takes"]).all() and read["forward"].explain().binds == "latency"
+pace = ["wait", "math_pipe_throttle"]
+assert waits["forward"].drop("(it issues)").nlargest(2).index.tolist() == pace
+assert 0.42 < waits.loc[pace, "forward"].sum() / waits["forward"].sum() < 0.6
+assert abs(waits["forward"].sum() / forward_row["it takes"] - 2) < 0.1  # warps of a scheduler
+assert abs(forward_row["exponentials"] - 2) < 0.1 and abs(backward_row["exponentials"] - 0.8) < 0.08
+assert numba_row["integers and logic"] > 0.65 * numba_row["it takes"]
+assert numba_row["integers and logic"] > 10 * forward_row["integers and logic"]
+assert abs(numba_row["exponentials"] / forward_row["exponentials"] - 1) < 0.15
+assert backward_row.iloc[1:].idxmax() == "shared memory" and read["backward"].explain().binds == "shared"
+assert backward_row["shared memory"] > 0.6 * backward_row["it takes"]
+assert waits["backward"].idxmax() == "short_scoreboard"
+for name, blocks in (("forward", 2), ("backward", 1)):
+    assert read[name][REGISTERS] > 240 and read[name][BY_REGISTERS] == blocks
+assert 512 * read["backward"][REDUCTIONS] == 4 * 16 * 268435456  # bytes of a head, as in the question
+assert backward_row["memory"] < 0.06 * backward_row["it takes"]
+
+near, far = halved["D = 128"], halved["D = 64"]
+assert abs(near["backward: cycles of shared memory"] / backward_row["shared memory"] - 1) < 0.05
+assert 1.03 < far["forward: time, relative"] < 1.2 < 1.25 < far["cuDNN, forward: time, relative"]
+grown = far["backward: cycles of shared memory"] / near["backward: cycles of shared memory"]
+assert 1.2 < grown < 1.3 and 0.9 < far["backward: time, relative"] / grown < 1.15
+assert in_vain < 0.02 and all(0.9 < kept_rate["forward", D] < 1 - in_vain for D in (64, 128))
+assert all(kept_rate["backward", D] > 0.95 for D in (64, 128))
+
+# %% [markdown]
 # ## Where this ends
 #
 # `mma.sync` is what every GPU since Ampere has, and FlashAttention-2 is built on it. On Hopper it cannot reach the
