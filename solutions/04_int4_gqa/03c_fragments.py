@@ -296,8 +296,9 @@ published(1206, 1143)
 published(1184, 1138, ", 4 groups")
 
 # %% [markdown]
-# Barriers are gone, and stores. But look at the bank conflicts of *loads*: there are more than before. The step is a
-# gain all the same, and it has left a trace behind, which is the next notebook's first clue.
+# Barriers are gone, and stores. But look at the bank conflicts of *loads*: there are more than before. By publication
+# the step is a gain all the same. It has left a trace behind, which is the next notebook's first clue, and at that
+# notebook's end stands what an H200 says of it.
 
 # %% solved_only=true
 assert (weights[:, :4] == np.stack([g * 16 + 2 * q + e % 2 + 8 * (e // 2) for e in range(4)], axis=1)).all()
