@@ -1,7 +1,7 @@
 """The interpreter: PTX on numpy arrays, one array per register over all threads of many blocks.
 
-A chunk of blocks runs at a time, in lock step: always the group of threads with the smallest
-program counter, so that groups meet again where their paths do. Registers are never changed in
+A chunk of blocks runs at a time, in lock step: always the group of threads whose instruction comes
+first (see turns.py), so that groups meet again where their paths do. Registers are never changed in
 place: a write makes a new array, and a value that is the same for all threads stays one number.
 Threads that wait elsewhere keep their values only in the registers that they still read
 (liveness), the rest is written for all.
@@ -10,7 +10,7 @@ Threads that wait elsewhere keep their values only in the registers that they st
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from labkit.emulator.ptx import Program, Sym, Variable, parse
 from labkit.emulator.races import Conflict, Shadow
 from labkit.emulator.sampling import choose, refuse
 from labkit.emulator.schedules import Delay, delayed
+from labkit.emulator.turns import turns
 from labkit.errors import LabkitError
 
 END = 1 << 60
@@ -201,6 +202,9 @@ class Machine:
         self.sampled = choose(math.prod(launch.grid), emulation.sample)
         if self.sampled is not None:
             refuse(program)
+        if program.turns is None:
+            program.turns = turns(program.instructions)
+        self.turns = program.turns
         self.params = self._params()
         self.shared_bytes = program.shared_size + launch.shared
         self.shared_stride = -(-max(self.shared_bytes, 1) // 16) * 16
@@ -459,11 +463,11 @@ class Machine:
     def loop(self) -> None:
         steps, plain, counters = self.steps, self.code.plain, self.counters
         pc, mask, taken, since, fair = 0, self.full, 0, 0, 0
-        patience = STUCK_STEPS
+        patience, turn = STUCK_STEPS, self.turns
         max_steps = self.emulation.max_steps
         regions = self.jit.at if self.jit is not None and not self.recorded else [None] * (len(steps) + 1)
         while True:
-            if pc >= self.limit:
+            if turn[pc] >= self.limit:
                 if pc in self.pending:
                     mask = self.union(mask, self.pending.pop(pc))
                     self.refresh()
@@ -474,7 +478,7 @@ class Machine:
                     since = 0
             region = regions[pc]
             while region is not None and not (
-                region.end <= self.limit
+                turn[pc] + region.count <= self.limit
                 and not fair
                 and since + region.count <= patience
                 and taken + region.count <= max_steps
@@ -519,7 +523,7 @@ class Machine:
 
     def refresh(self) -> None:
         """The pending and waiting groups have changed."""
-        self.limit = min(self.pending) if self.pending else END
+        self.limit = self.turns[self.first(self.pending)] if self.pending else END
         needed = 0
         live_in = self.code.live_in
         for pc in self.pending:
@@ -530,12 +534,16 @@ class Machine:
             needed |= live_in[pc + 1] if pc + 1 < len(live_in) else 0
         self.needed = needed
 
+    def first(self, pcs: Iterable[int]) -> int:
+        """The one of these program counters whose turn it is."""
+        return min(pcs, key=self.turns.__getitem__)
+
     def push(self, pc: int, mask: Mask) -> None:
         other = self.pending.get(pc)
         self.pending[pc] = mask if other is None else self.union(mask, other)
 
     def next_group(self) -> tuple[int, Mask] | None:
-        """The group with the smallest program counter, or None when the chunk has ended."""
+        """The group whose turn it is, or None when the chunk has ended."""
         while not self.pending:
             if self.held.masks:
                 self.held.let_go()
@@ -544,7 +552,7 @@ class Machine:
                 return None
             else:
                 self.stuck()
-        pc = min(self.pending)
+        pc = self.first(self.pending)
         mask = self.pending.pop(pc)
         self.refresh()
         return pc, mask
@@ -552,8 +560,8 @@ class Machine:
     def other_group(self, pc: int, mask: Mask) -> tuple[int, Mask, int]:
         """Put this group aside for the one behind it, in turn."""
         self.held.another_turn()
-        later = [p for p in self.pending if p > pc]
-        chosen = min(later) if later else min(self.pending)
+        later = [p for p in self.pending if self.turns[p] > self.turns[pc]]
+        chosen = self.first(later or self.pending)
         self.push(pc, mask)
         mask = self.pending.pop(chosen)
         self.refresh()

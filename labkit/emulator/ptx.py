@@ -180,6 +180,7 @@ class Program:
     provenance: object | None = field(default=None, repr=False)
     declared: dict = field(default_factory=dict, repr=False)
     plan: tuple | None = field(default=None, repr=False)
+    turns: list[int] | None = field(default=None, repr=False)
 
     @property
     def param_size(self) -> int:
