@@ -311,6 +311,15 @@ def access(pc, group, offset, width=4, at=1):
 def test_merged_duplicates_are_dropped():
     mine = [access(0, "p", 0), access(1, "p", 0), access(2, "p", 4)]
     assert sass._cover(mine, [access(0, "R0", 0, 8)]) == {0: ((0, 8),), 1: (), 2: ()}
+    # Where no address tells which is which, none is taken twice before all are there once.
+    mine = [access(pc, "pqpq"[pc], 0) for pc in range(4)] + [access(4, "r", 0)]
+    assert sass._cover(mine, [access(pc, f"R{pc}", 0) for pc in range(3)]) == {2: (), 3: ()}
+
+
+def test_loads_that_never_load_are_not_counted():
+    never = [sass.Sass(0, ("k.cu", 1), "LDS", "RZ, [RZ]", "@!PT")] * 3
+    loads = [sass.Sass(0, ("k.cu", 2), "LDS", "R2, [R3]", guard) for guard in ("", "@!P0")]
+    assert [a.pc for a in sass._sass_accesses((*never, *loads))] == [3, 4]
 
 
 def test_accesses_that_do_not_fit_are_refused():

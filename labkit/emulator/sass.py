@@ -317,7 +317,7 @@ def _sass_accesses(code: tuple[Sass, ...]) -> list[_Access]:
     for number, sass in enumerate(code):
         name, *mods = sass.op.split(".")
         match = re.fullmatch(r"(LD|ST)([GSL]?)", name)
-        if match:
+        if match and sass.guard != "@!PT":  # three loads that never load stand before an LDGSTS
             base, offset = _sass_address(sass.operands)
             width = next((_WIDTHS[m] for m in reversed(mods) if m in _WIDTHS), 4)
             found.append(
@@ -601,13 +601,15 @@ def _match(mine: list[_Access], theirs: list[_Access]) -> dict[int, tuple] | Non
 def _cover(mine: list[_Access], theirs: list[_Access]) -> dict[int, tuple] | None:
     """Lay the SASS accesses over the PTX ones so that each byte is fetched once.
 
-    Returns what each PTX access becomes, None if they do not fit.
+    What stands in the PTX twice may be fetched once: its second time comes last. Returns what each PTX access becomes,
+    None if they do not fit.
     """
     groups = _groups(mine)
     for group in groups:
         group.sort(key=lambda a: (a.offset, a.pc))
     open_bytes = {a.pc: set(range(a.offset, a.offset + a.width)) for a in mine}
     parts: dict[int, list[tuple[int, int]]] = {a.pc: [] for a in mine}
+    fetched: dict[tuple, set[int]] = defaultdict(set)
     for pattern in sorted(_groups(theirs), key=lambda g: -sum(a.width for a in g)):
         pattern.sort(key=lambda a: a.offset)
         best = None
@@ -617,14 +619,17 @@ def _cover(mine: list[_Access], theirs: list[_Access]) -> dict[int, tuple] | Non
                 if placed is not None:
                     left = sum(len(open_bytes[a.pc]) for a in group)
                     spare = left - sum(a.width for a in pattern)
-                    if best is None or spare < best[0]:
-                        best = spare, placed
+                    bytes_ = set().union(*(b for *_, taken in placed for b in taken.values()))
+                    again = len(bytes_ & fetched[group[0].group])
+                    if best is None or (again, spare) < best[0]:
+                        best = (again, spare), placed, group[0].group
         if best is None:
             return None
         for owner, part, taken in best[1]:
             parts[owner].append(part)
             for pc, bytes_ in taken.items():
                 open_bytes[pc] -= bytes_
+                fetched[best[2]] |= bytes_
     for group in groups:
         twins = {(a.offset, a.width) for a in group if not open_bytes[a.pc]}
         for a in group:
