@@ -96,6 +96,15 @@ K staged(float *out, const float *in) {
     asm volatile("cp.async.wait_all;" ::: "memory");
     out[threadIdx.x] = rows[0][threadIdx.x / 16 * 68 + threadIdx.x % 16 * 4];
 }
+// As often as not, a lane copies nothing, or only some of its bytes, and the rest is zeros.
+K staged_partly(float *out, const float *in, int bytes) {
+    __shared__ __align__(128) float row[256];
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::
+                 "r"((unsigned)__cvta_generic_to_shared(row + 4 * threadIdx.x)), "l"(in + 4 * threadIdx.x),
+                 "r"(threadIdx.x % 2 ? bytes : 16) : "memory");
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    out[threadIdx.x] = row[4 * threadIdx.x];
+}
 """
 SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_{}.sum"
 REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_{}.sum"
@@ -190,6 +199,17 @@ def test_copies_count_per_line_that_they_go_to(how, sectors, claim, engine):
     assert counters.metrics[SECTORS.format("ld")] == sectors
     assert counters.metrics[REQUESTS.format("ld")] == 4
     assert counters.fidelity[SECTORS.format("ld")] == claim
+
+
+@pytest.mark.parametrize("engine", ["interpreter", "compiled"])
+@pytest.mark.parametrize("bytes, claim", [(16, "exact"), (0, "exact"), (12, "bound")])
+def test_copies_of_some_bytes_are_a_bound(bytes, claim, engine):
+    counters = Counters()
+    with emulating(Watched(counters=counters, trace=Trace(), engine=engine)):
+        kernel = lk.cuda_kernel(LOADS.replace("HOW", "cg"), "staged_partly")
+        kernel[1, 64](np.zeros(64, np.float32), np.ones(256, np.float32), bytes)
+    assert (counters.metrics[REQUESTS.format("ld")], counters.metrics[SECTORS.format("ld")]) == (2, 32)
+    assert (counters.fidelity[REQUESTS.format("ld")], counters.fidelity[SECTORS.format("ld")]) == ("exact", claim)
 
 
 def test_what_nobody_has_written_before_is_not_read_from_dram():

@@ -1021,7 +1021,7 @@ class Compiler:
                     one = m.gather(word, place, j) if place.view is None else place.view[place.index + j]
                     got[k] = np.where(some.where, one, u32(0)) & full_words(size, sizes, k)
                 if m.watch:
-                    m.report(source, Place(at, reading, "global", None, None), reading, to.address)
+                    m.report(source, Place(at, reading, "global", None, None), reading, to.address, whole)
             m.copies.issue(dest, to, [np.broadcast_to(w, (m.chunk.lanes,))[mask.index] for w in got])
 
         return step

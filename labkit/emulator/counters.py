@@ -360,18 +360,21 @@ class Counters:
             self._divergent[pc] += int((taken.any(axis=1) & stays.any(axis=1)).sum())
 
     def access(
-        self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any, to: Any = None
-    ) -> None:
+        self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any, to: Any = None,
+        whole: bool = True,
+    ) -> None:  # fmt: skip
         """The lanes of `mask` access `width` bytes each at `addr` (one per thread, or one for all).
 
-        to : where in shared memory cp.async brings them.
+        to : where in shared memory cp.async brings them. whole : all of each lane's, not fewer bytes and zeros.
         """
         if space not in ("global", "shared", "local") or not mask.threads:
             return
         pc = instr.index
-        if to is not None and width > 4 and "cg" not in instr.mods:
-            self._fidelity[_SECTORS.format("global", "ld")] = "bound"  # no reading tells how these go through the L1
-        elif to is not None and width > 4:
+        past_l1 = to is not None and "cg" in instr.mods
+        if to is not None and not (whole and (past_l1 or width == 4)):
+            # No reading tells how these go through the L1. Of 12 of 16 bytes two do, that there are more sectors.
+            self._fidelity[_SECTORS.format("global", "ld")] = "bound"
+        if past_l1:
             self._copy(pc, addr, _bits(mask, chunk), mask.warps, width, to, len(chunk.valid))
             return
         kind = self._kinds.get(pc, kind)
