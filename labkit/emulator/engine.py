@@ -35,7 +35,6 @@ from labkit.emulator.ptx import Program, Sym, Variable, parse
 from labkit.emulator.races import Conflict, Shadow
 from labkit.emulator.sampling import choose, refuse
 from labkit.emulator.schedules import Delay, delayed
-from labkit.emulator.turns import turns
 from labkit.errors import LabkitError
 
 END = 1 << 60
@@ -202,8 +201,6 @@ class Machine:
         self.sampled = choose(math.prod(launch.grid), emulation.sample)
         if self.sampled is not None:
             refuse(program)
-        if program.turns is None:
-            program.turns = turns(program.instructions)
         self.turns = program.turns
         self.params = self._params()
         self.shared_bytes = program.shared_size + launch.shared

@@ -180,7 +180,6 @@ class Program:
     provenance: object | None = field(default=None, repr=False)
     declared: dict = field(default_factory=dict, repr=False)
     plan: tuple | None = field(default=None, repr=False)
-    turns: list[int] | None = field(default=None, repr=False)
 
     @property
     def param_size(self) -> int:
@@ -194,6 +193,13 @@ class Program:
         from labkit.emulator.compiler import liveness
 
         return liveness(self.instructions)
+
+    @cached_property
+    def turns(self) -> list[int]:
+        """`turns.turns` of the instructions."""
+        from labkit.emulator.turns import turns
+
+        return turns(self.instructions)
 
 
 # ---------------------------------------------------------------------------- functions as read
