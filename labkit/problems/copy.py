@@ -91,32 +91,13 @@ problem = Problem(
             "sectors",
             "The lanes span 256 bytes and use every second number of them.",
         ),
-        "coalesced/struct_used": Question(
-            "An array of structs has 8 numbers of 4 bytes in each. A kernel needs one of them, from every struct. "
-            "Which percentage of the bytes that memory sends does it use?",
-            lambda: 100 * 32 / (8 * _sectors(range(0, 256, 8))),
-            "percent",
-            "Each struct fills a sector, of which 4 bytes are used.",
-        ),
-        "vectorized/sectors_per_request": Question(
-            "In vectorized, each lane loads 16 bytes. How many sectors does a load request touch?",
-            lambda: _sectors(range(128)),
-            "sectors",
-            "512 bytes side by side, in one request.",
-        ),
-        "coalesced/bytes_in_flight": Question(
-            "A multiprocessor holds 2048 threads. In coalesced, each loads one number of 4 bytes, and stores it. How "
-            "many bytes can be in flight for a multiprocessor at most?",
-            lambda: 4 * 2048,
-            "bytes",
-            "4 bytes per thread; Little's law asks for about 12,000 on an H200, and its curve for two to three times "
-            "that.",
-        ),
         "unrolled/bytes_in_flight": Question(
-            "And in unrolled, where each thread starts four such loads?",
+            "A multiprocessor holds 2048 threads. In unrolled, each starts four loads of 4 bytes before it stores. How "
+            "many bytes can be in flight for a multiprocessor at most?",
             lambda: 4 * 4 * 2048,
             "bytes",
-            "16 bytes per thread.",
+            "16 bytes per thread; Little's law asks for about 12,000 on an H200, and its curve for two to three times "
+            "that.",
         ),
     },
 )

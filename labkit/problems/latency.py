@@ -76,9 +76,6 @@ problem = Problem(
     bench_shape={"N": 2**27, "W": 2**20},  # a table of 512 MiB: far past any L2
     odd_shape={"N": 4001, "W": 61},
     questions={
-        "hops": Question(
-            "How many hops are 64 walks of 16 steps?", lambda: 16 * 64, "hops", "Each walk hops 16 times."
-        ),
         "one_thread/microseconds": Question(
             f"A load from device memory takes about {DRAM_NS} ns. How many microseconds do 64 walks of 16 hops take, "
             "one hop after the other?",
@@ -100,17 +97,12 @@ problem = Problem(
             "bytes",
             "Little's law: in flight = rate * latency = 4500 bytes per ns * 350 ns.",
         ),
-        "bytes_per_sm": Question(
-            f"How many bytes is that for each of {SMS} multiprocessors?",
-            lambda: GBPS * DRAM_NS / SMS,
-            "bytes per multiprocessor",
-            "The same, divided by 132: about 12 KB.",
-        ),
         "bytes_per_thread": Question(
-            f"And for each of the {THREADS} threads that a multiprocessor can hold, if all of them are there?",
+            f"How many bytes is that for each thread, if each of {SMS} multiprocessors has the {THREADS} that it can "
+            "hold?",
             lambda: GBPS * DRAM_NS / SMS / THREADS,
             "bytes per thread",
-            "More than one number of 4 bytes, even with every place for a thread taken.",
+            "About 12 KB per multiprocessor. More than one number of 4 bytes per thread, even with every place taken.",
         ),
         "threads_needed": Question(
             "If every thread keeps one load of 16 bytes in flight, how many threads per multiprocessor are enough for "

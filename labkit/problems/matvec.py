@@ -76,13 +76,6 @@ problem = Problem(
             "tokens/s",
             "Bandwidth divided by bytes.",
         ),
-        "thread_per_row/sectors_per_request": Question(
-            "In thread_per_row, lane n of a warp reads W[row0 + n, k], with K = 512. How many 32-byte sectors does "
-            "such a request touch?",
-            lambda: _sectors(lane * 512 * 2 for lane in range(32)),
-            "sectors per request",
-            "Rows are 1024 bytes apart: every lane is alone in its sector.",
-        ),
         "thread_per_row/resident_threads": Question(
             "Mistral-7B multiplies 4096 rows. thread_per_row starts 4096 threads; an H200 can hold 132 * 2048. What "
             "percentage of these places is taken?",
@@ -91,8 +84,8 @@ problem = Problem(
             "One thread per row is far too few to keep memory busy.",
         ),
         "warp_per_row/sectors_per_request": Question(
-            "In warp_per_row, lane n reads W[row, k + n]. How many sectors does this request touch, if it begins on "
-            "one?",
+            "In warp_per_row, lane n reads W[row, k + n]. How many 32-byte sectors does this request touch, if it "
+            "begins on one?",
             lambda: _sectors(lane * 2 for lane in range(32)),
             "sectors per request",
             "32 neighbors of 2 bytes are 64 bytes.",

@@ -47,24 +47,12 @@ problem = Problem(
             "bytes per operation",
             "4 bytes in, 4 bytes out.",
         ),
-        "fp16/bytes_per_operation": Question(
-            "And in float16?",
-            lambda: problem.of(problem.step("fp16")).bytes({"N": 1024}) / problem.flops({"N": 1024}),
-            "bytes per operation",
-            "2 bytes in, 2 bytes out.",
-        ),
         "fp16/sectors_per_request": Question(
             "In fp16, neighboring lanes load neighboring float16 numbers, one each. How many 32-byte sectors does "
             "a load request touch?",
             lambda: len({lane * 2 // 32 for lane in range(32)}),
             "sectors per request",
             "32 lanes of 2 bytes are 64 bytes in a row.",
-        ),
-        "half8/requests_ratio": Question(
-            "How many times fewer load requests does half8, with 8 numbers per lane, send than fp16?",
-            lambda: (8 * 2) // 2,
-            "times",
-            "16 bytes per lane in place of 2.",
         ),
     },
 )  # fmt: skip

@@ -10,11 +10,6 @@ def reference(A):
     return A.T
 
 
-def _sectors(indices) -> int:
-    """Distinct 32-byte sectors behind float32 elements at these flat indices (bases are 256-byte aligned)."""
-    return len({index * 4 // 32 for index in indices})
-
-
 def _wavefronts(words) -> int:
     """Passes through the 32 banks for one 4-byte word per lane."""
     banks = [word % 32 for word in set(words)]
@@ -57,13 +52,6 @@ problem = Problem(
     recorded_at={"profiles": ({"M": 8192, "N": 4096},)},
     odd_shape={"M": 125, "N": 246},
     questions={
-        "naive/sectors_per_store": Question(
-            "In naive, the lanes of a warp read 32 neighbors of a row of A and write them down a column of B "
-            "(M = 128). How many sectors does the store request touch?",
-            lambda: _sectors(lane * 128 for lane in range(32)),
-            "sectors",
-            "Neighbors in a column of B are a whole row apart.",
-        ),
         "tiled/column_wavefronts": Question(
             "A tile of 32 x 32 words lies in shared memory, one row after the other. A warp reads a column: lane n "
             "reads row n. How many wavefronts does that take?",
@@ -77,24 +65,12 @@ problem = Problem(
             "wavefronts",
             "Row n begins one bank further on than row n - 1.",
         ),
-        "padded/extra_bytes": Question(
-            "How many bytes of shared memory does the padding of one tile of 32 x 33 words cost?",
-            lambda: 32 * 1 * 4,
-            "bytes",
-            "One word per row.",
-        ),
         "swizzled/place": Question(
             "In swizzled, element (row, column) of a tile stands in place row * 32 + (column ^ row), where ^ is the "
             "exclusive or of the bits. In which place does element (5, 3) stand?",
             lambda: 5 * 32 + (3 ^ 5),
             "",
             "3 is 011 and 5 is 101 in binary; the bits that differ are 110, which is 6.",
-        ),
-        "swizzled/column_wavefronts": Question(
-            "How many wavefronts does a warp of swizzled need to read column 3 of the tile?",
-            lambda: _wavefronts(row * 32 + (3 ^ row) for row in range(32)),
-            "wavefronts",
-            "3 ^ row is different for every row: 32 rows, 32 banks.",
         ),
         "vectorized/requests_ratio": Question(
             "How many times fewer global load requests does vectorized issue than naive?",

@@ -44,12 +44,6 @@ problem = Problem(
             "bytes per addition",
             "Two numbers in, one out, of 4 bytes each.",
         ),
-        "one_block/elements_per_thread": Question(
-            "one_block has 1024 threads. How many elements does each of them add at N = 4096?",
-            lambda: _SMALL / 1024,
-            "elements",
-            "Thread t takes elements t, t + 1024, t + 2048 and t + 3072.",
-        ),
         "grid/blocks": Question(
             "A vector has 1000 elements. How many blocks of 256 threads must be launched, so that each element has a "
             "thread?",

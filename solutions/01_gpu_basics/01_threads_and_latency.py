@@ -9,11 +9,10 @@
 # %% [markdown]
 # # Threads, and what they are for
 #
-# A GPU does not finish one thing quickly. A single thread of it is slower than one of your processor,
-# by a lot. It finishes a great many things at once, and this notebook is about how: you add two
-# vectors, first with one thread, then with as many as there are elements; then you measure how long a
-# thread waits for memory, and find the one law that says how many threads a GPU needs. That law will
-# explain most of what you meet in the labs after this one.
+# A single thread of a GPU is slower than one of your processor, by a lot. But a GPU does a great many things at once,
+# and this notebook is about how: you add two vectors, first with one thread, then with as many as there are elements;
+# then you measure how long a thread waits for memory, and find the one law that says how many threads a GPU needs. That
+# law will explain most of what you meet in the labs after this one.
 #
 # You climb ladders of kernels, and every rung goes the same way:
 #
@@ -25,7 +24,8 @@
 #
 # You need Python, and no GPU: where there is none, kernels run on an emulator that executes the real
 # compiled code and counts what the hardware would count (such results are marked *emulated*), and times
-# are shown as they were measured on an NVIDIA H200 (marked *recorded*). Run a cell with Shift+Enter.
+# are shown as they were measured on an NVIDIA H200 (marked *recorded*). Run a cell with Shift+Enter. Nothing needs the
+# parts that are called optional.
 
 # %%
 import numpy as np
@@ -162,9 +162,6 @@ assert (block == np.arange(192) // 64).all() and (lane == np.arange(192) % 32).a
 # The largest block has 1024 threads, 32 warps. Let them share the work of a whole vector: thread `t` takes
 # element `t`, then `t + 1024`, then `t + 2048`, and so on. So the lanes of a warp always take neighbors.
 
-# %% question="vector_add/one_block/elements_per_thread" points=1
-lk.answer("vector_add/one_block/elements_per_thread", 4096 / 1024)
-
 # %% [markdown]
 # ### Write
 #
@@ -296,11 +293,11 @@ assert 15_000 < t_grid.gbps / t_one_thread.gbps < 25_000
 lk.problem("vector_add")["grid", "cuda"].check()
 
 # %% [markdown]
-# ## Rung 4: a grid stride
+# ## Optional: rung 4, a grid stride
 #
-# A thread per element means half a million blocks for a long vector, and a launch that depends on the
-# length. There is another way: a grid of fixed size, whose threads all go on by the size of the grid, as
-# those of one_block went on by the size of the block. `cuda.gridDim.x` is the number of blocks.
+# A thread per element means a million blocks for a long vector, and a launch that depends on the length. There is
+# another way: a grid of fixed size, whose threads all go on by the size of the grid, as those of one_block went on by
+# the size of the block. `cuda.gridDim.x` is the number of blocks.
 
 # %% [markdown]
 # <details><summary>Hint 1: how many threads?</summary>
@@ -315,7 +312,7 @@ lk.problem("vector_add")["grid", "cuda"].check()
 
 # %% kernel="vector_add/grid_stride"
 
-# %% check="vector_add/grid_stride" points=2
+# %% check="vector_add/grid_stride"
 grid_stride = lk.problem("vector_add")["grid_stride"]
 grid_stride.check()
 
@@ -324,8 +321,8 @@ t_grid_stride = grid_stride.time()
 print(f"grid {t_grid.gbps:,.0f} GB/s, grid_stride {t_grid_stride.gbps:,.0f} GB/s ({t_grid.origin}, {t_grid.machine})")
 
 # %% [markdown]
-# Somewhat faster: what a thread computes once, before its loop, serves all its elements, and no blocks come and
-# go. But mainly it is convenient, for one launch serves any length. Remember the pattern; you will meet it often.
+# Somewhat faster: what a thread computes once, before its loop, serves all its elements. But mainly it is convenient,
+# for one launch serves any length. Remember the pattern; you will meet it often.
 
 # %% solved_only=true
 assert 1 < t_grid_stride.gbps / t_grid.gbps < 1.25
@@ -339,7 +336,6 @@ assert 1 < t_grid_stride.gbps / t_grid.gbps < 1.25
 # **in flight**, on its way from memory. To measure the time of one load, the next must *need* its result. So fill
 # a table such that entry `i` says which entry to read next, in random order, and **walk**: `p = table[p]`, again and
 # again.
-# Nobody can guess where such a walk goes, neither the compiler nor the hardware.
 
 # %%
 latency = lk.problem("latency")
@@ -350,9 +346,6 @@ latency
 # %% check="latency/one_thread"
 walk = lk.problem("latency")["one_thread"]
 walk.check()
-
-# %% question="latency/hops" points=1
-lk.answer("latency/hops", 1024)
 
 # %% [markdown]
 # A load from the memory of an H200 takes some 350 ns. That is a round number; the true one comes in a moment.
@@ -426,9 +419,6 @@ assert measured.dram.median_cycles > 2 * measured.l2_hit.median_cycles > 500
 # %% question="latency/bytes_in_flight" points=2
 lk.answer("latency/bytes_in_flight", 4500 * 350)
 
-# %% question="latency/bytes_per_sm" points=1
-lk.answer("latency/bytes_per_sm", 4500 * 350 / 132)
-
 # %% question="latency/bytes_per_thread" points=1
 lk.answer("latency/bytes_per_thread", 4500 * 350 / 132 / 2048)
 
@@ -442,10 +432,9 @@ lk.answer("latency/threads_needed", 4500 * 350 / 132 / 16)
 #
 # </details>
 #
-# So many bytes, *always*, on every multiprocessor. Does a real GPU obey? The next picture has kernels
-# that differ in two things: how many warps they run, and how many loads each thread starts before it waits
-# for the first. All of them read the same array. On the x axis is the product, the bytes in flight; the
-# dotted line is the law.
+# About 12,000 bytes, *always*, on every multiprocessor. Does a real GPU obey? The next picture has kernels that differ
+# in two things: how many warps they run, and how many loads each thread starts before it waits for the first. All of
+# them read the same array. On the x axis is the product, the bytes in flight; the dotted line is the law.
 
 # %%
 lk.plots.littles_law(measured)
@@ -539,44 +528,21 @@ many_threads = lk.problem("latency")["many_threads"]
 many_threads.check()
 
 # %% [markdown]
-# ## Both
-#
-# And the two multiply. Let each thread follow four walks, `EACH`. How many threads are enough then?
-
-# %% question="latency/both/threads_ratio" points=1
-lk.answer("latency/both/threads_ratio", 4)
-
-# %% [markdown]
-# <details><summary>Hint: which walks?</summary>
-#
-# `first` is the thread's first walk. Its next ones are `THREADS` further on each, so that neighboring threads
-# have neighboring walks, and read neighbors of `start`. The rest is as in interleaved.
-#
-# </details>
-
-# %% kernel="latency/both"
-
-# %% check="latency/both" points=3
-both = lk.problem("latency")["both"]
-both.check()
-
-# %% [markdown]
-# What do they reach, at a million walks? Each hop makes memory send a sector of 32 bytes.
+# What does it reach, at a million walks? Each hop makes memory send a sector of 32 bytes.
 
 # %%
-t_many, t_both = many_threads.time(), both.time()
-for t in (t_walk, t_interleaved, t_many, t_both):
+t_many = many_threads.time()
+for t in (t_walk, t_interleaved, t_many):
     print(f"{t.label.split('/')[1].split()[0]:13} {1e3 / ns_per_hop(t):9,.1f} million hops per second "
           f"({t.origin}, {t.machine})")
 
 # %% solved_only=true
 assert ns_per_hop(t_walk) / ns_per_hop(t_many) > 10_000
-assert 0.9 < ns_per_hop(t_many) / ns_per_hop(t_both) < 1.1
 
 # %% [markdown]
-# More than ten thousand times as many as one thread, and the last two are equal: both have far more loads in flight
-# than memory can serve, so they queue. How long does a load take then? Little's law, the other way round: what is in
-# flight, over the rate. With 2048 threads on each multiprocessor:
+# More than ten thousand times as many as one thread: far more loads are in flight than memory can serve, so they queue.
+# How long does a load take then? Little's law, the other way round: what is in flight, over the rate. With 2048 threads
+# on each multiprocessor:
 
 # %%
 resident = 2048 * measured.sms
@@ -589,12 +555,45 @@ print(f"many_threads: {resident:,} loads in flight, one done every {ns_per_hop(t
 # A colleague says: "The GPU is only half full of threads with this kernel, that must be why it is slow."
 # What do you ask before you believe it?
 
-# %% [markdown] explain="latency/both" points=2
+# %% [markdown] explain="latency/many_threads" points=2
 # ### BEGIN SOLUTION
 # How many bytes each thread keeps in flight. What hides latency is the product, threads times independent
 # loads per thread times bytes per load; half of the threads with two loads each hide as much as all of
 # them with one. Only if the product is too small, more threads help.
 # ### END SOLUTION
+
+# %% [markdown]
+# ## Optional: both
+#
+# The two multiply. Let each thread follow four walks, `EACH`. How many threads are enough then?
+
+# %% question="latency/both/threads_ratio"
+lk.answer("latency/both/threads_ratio", 4)
+
+# %% [markdown]
+# <details><summary>Hint: which walks?</summary>
+#
+# `first` is the thread's first walk. Its next ones are `THREADS` further on each, so that neighboring threads
+# have neighboring walks, and read neighbors of `start`. The rest is as in interleaved.
+#
+# </details>
+
+# %% kernel="latency/both"
+
+# %% check="latency/both"
+both = lk.problem("latency")["both"]
+both.check()
+
+# %%
+t_both = both.time()
+print(f"many_threads {1e3 / ns_per_hop(t_many):,.0f} million hops per second, both {1e3 / ns_per_hop(t_both):,.0f} "
+      f"({t_both.origin}, {t_both.machine})")
+
+# %% [markdown]
+# With a quarter of the threads it is as fast: memory is what both of them queue for.
+
+# %% solved_only=true
+assert 0.9 < ns_per_hop(t_many) / ns_per_hop(t_both) < 1.1
 
 # %% [markdown]
 # # More with fewer threads
@@ -622,7 +621,7 @@ lk.plots.ilp(measured)
 # %% [markdown]
 # On the left, the law: twice the chains, or twice the warps, give twice the work, until the multiprocessor is
 # busy. So "occupancy", the share of the places for warps that are taken, is not a goal. It is one of two ways to
-# get things in flight, and the other one leaves each thread more registers, which the next labs will need badly: a
+# get things in flight. The other one leaves each thread more registers, which the next labs will need badly: a
 # matrix product at full speed runs at an eighth of the warps that fit.
 #
 # <details><summary>Why do one and two chains never reach the top, however many warps there are?</summary>
@@ -648,14 +647,15 @@ assert rate[8, 4] > 1.8 * rate[64, 1] and rate[8, 2] > 1.25 * rate[64, 1] and ra
 assert 0.47 < rate[64, 1] / peak < 0.51 and 0.64 < rate[64, 2] / peak < 0.68 and rate[64, 4] / peak > 0.93
 
 # %% [markdown]
-# ## Rung 5: vectorized
+# ## Optional: rung 5, vectorized
 #
-# Back to the vectors, with the law in hand. A thread of grid has two loads of 4 bytes in flight. A full
-# multiprocessor has 2048 of them: 16 KiB at best. Find that in the picture of Little's law: it is where the curve
-# bends. The widest load there is takes 16 bytes: `lk.cuda.load4(array, i)` gives four neighbors, and
-# `lk.cuda.store4(array, i, (a, b, c, d))` writes four. Their address must be a multiple of 16 bytes.
+# Back to the vectors, with the law in hand (the next notebook takes the same step with a copy). A thread of grid has
+# two loads of 4 bytes in flight. A full multiprocessor has 2048 of them: 16 KiB at best. Find that in the picture of
+# Little's law: it is where the curve bends. The widest load there is takes 16 bytes: `lk.cuda.load4(array, i)` gives
+# four neighbors, and `lk.cuda.store4(array, i, (a, b, c, d))` writes four. Their address must be a multiple of 16
+# bytes.
 
-# %% question="vector_add/vectorized/request_ratio" points=1
+# %% question="vector_add/vectorized/request_ratio"
 lk.answer("vector_add/vectorized/request_ratio", 4)
 
 # %% [markdown]
@@ -677,7 +677,7 @@ lk.answer("vector_add/vectorized/request_ratio", 4)
 
 # %% kernel="vector_add/vectorized"
 
-# %% check="vector_add/vectorized" points=3
+# %% check="vector_add/vectorized"
 vectorized = lk.problem("vector_add")["vectorized"]
 vectorized.check()
 
@@ -687,7 +687,7 @@ p_vectorized.diff(p_grid)
 
 # %%
 t_vectorized = vectorized.time()
-for name, t in {"grid": t_grid, "grid_stride": t_grid_stride, "vectorized": t_vectorized}.items():
+for name, t in {"grid": t_grid, "vectorized": t_vectorized}.items():
     print(f"{name:12} {t.gbps:6,.0f} GB/s, {t.ratio:.1%} of PyTorch's speed, {share(t)}")
 
 # %% [markdown]
@@ -706,7 +706,7 @@ assert t_vectorized.gbps > 1.15 * t_grid.gbps
 # vectorized has four times as many bytes in flight as grid, and is faster, but not four times. Why not?
 # (Hint: which two things bound the bandwidth?)
 
-# %% [markdown] explain="vector_add/vectorized" points=2
+# %% [markdown] explain="vector_add/vectorized"
 # ### BEGIN SOLUTION
 # Little's law gives one bound, and what the memory can send at all is the other. With grid's bytes in flight the
 # curve has already bent: it is near the ceiling. Four times as many lift it to the ceiling, where memory binds and

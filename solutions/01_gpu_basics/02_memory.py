@@ -9,13 +9,13 @@
 # %% [markdown]
 # # Memory: what you ask for, and what is sent
 #
-# Most kernels in the world are limited by memory. They add two numbers, or take a maximum, and that takes
-# no time at all; the bytes take the time. This notebook has two kernels that do no arithmetic whatever: a
-# copy, and a transpose. All that can be good or bad about them is how they go about memory.
+# Most kernels are limited by memory: the arithmetic takes no time at all, the bytes take the time. Here are two
+# kernels without any arithmetic, a copy and a transpose. All that can be good or bad about them is how they go about
+# memory.
 #
-# You will learn to say, from a line of code, how many bytes memory has to send for it; and you end with a
-# transpose that is as fast as a copy. From [the notebook before](01_threads_and_latency.ipynb) you need warps, requests
-# and Little's law.
+# You will learn to say, from a line of code, how many bytes memory has to send for it. From [the notebook
+# before](01_threads_and_latency.ipynb) you need warps, requests and Little's law. Nothing needs the parts that are
+# called optional.
 
 # %%
 import numpy as np
@@ -33,8 +33,7 @@ SHARED_STORES = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
 # %% [markdown]
 # ## A copy
 #
-# `B[i] = A[offset + stride * i]`. With offset 0 and stride 1 that is a plain copy; the two options let us look
-# at more interesting ones with the same kernels.
+# `B[i] = A[offset + stride * i]`. With offset 0 and stride 1 that is a plain copy.
 
 # %%
 copy = lk.problem("copy")
@@ -43,8 +42,8 @@ copy
 # %% [markdown]
 # ## Rung 1: chunked
 #
-# On a processor, one divides work among threads in pieces: the first thread takes the first piece, the next
-# one the next. So does this kernel, with pieces of 32 numbers. It is given; run it and check it.
+# On a processor, the first thread takes the first piece of the work, the next one the next. So does this kernel,
+# with pieces of 32 numbers. It is given.
 
 # %% kernel="copy/chunked" given=true
 
@@ -81,10 +80,9 @@ p_chunked = chunked.profile(N=4096)
 lk.plots.access_map(p_chunked, "A")
 
 # %% [markdown]
-# Each box is a sector, and of its 8 numbers the warp uses one. The others are not lost for good: the same
-# lane wants them in the next turns. If the sector is still in a cache then, fine. But 2048 threads per
-# multiprocessor, each with a line of its own in the cache, ask a lot of a cache; and every turn is another
-# request of 32 sectors.
+# Each box is a sector, and of its 8 numbers the warp uses one. The same lane wants the others in the next turns, and
+# they may be in a cache still. But 2048 threads per multiprocessor, each with a line of its own, ask a lot of a cache;
+# and every turn is another request of 32 sectors.
 
 # %% solved_only=true
 assert p_chunked[PER_LOAD] == 32 == p_chunked[PER_STORE]
@@ -138,8 +136,7 @@ assert t_coalesced.gbps > 8 * t_chunked.gbps
 # %% [markdown]
 # ## What if they are not quite neighbors?
 #
-# Same kernel, other addresses. First an **offset** of 1: everybody reads one number further on. Then a
-# **stride**: every second number, every eighth.
+# First an **offset** of 1: everybody reads one number further on. Then a **stride**: every second number.
 
 # %% question="copy/coalesced/misaligned" points=1
 lk.answer("copy/coalesced/misaligned", 5)
@@ -154,8 +151,8 @@ lk.plots.access_map(coalesced.profile(N=4096, offset=1), "A")
 lk.plots.access_map(coalesced.profile(N=4096, stride=2), "A")
 
 # %% [markdown]
-# Gray is what is sent and not used. Now the times. Useful are the bytes that the program asked for; memory moves more
-# with a stride, whole sectors.
+# Gray is what is sent and not used. Now the times. Useful are the bytes that the program asked for; with a stride,
+# memory moves more, whole sectors.
 
 # %% jupyter={"source_hidden": true}
 import pandas as pd
@@ -186,10 +183,9 @@ print(f"counters {small.origin}, times {t.origin} on {t.machine}")
 strides.style.format(precision=1, thousands=",")
 
 # %% [markdown]
-# Two lessons. **Misalignment is cheap**: the fifth sector of a warp is the first one of the next warp, on the
-# same multiprocessor, and is found in the L1 cache; memory sends it once. (Hardly anything is aligned
-# perfectly, and you can stop worrying about it, except where 16-byte accesses need it.) **Strides are not**: at stride
-# 8, every sector holds one useful number, and memory moves more than 4 TB/s, all that it can, to deliver less than one.
+# **Misalignment is cheap**: the fifth sector of a warp is the first one of the next warp, on the same multiprocessor,
+# and is found in the L1 cache; memory sends it once. **Strides are not**: at stride 8, every sector holds one useful
+# number, and memory moves more than 4 TB/s, all that it can, to deliver less than one.
 #
 # One line does not fit: at stride 2, half of what is read is wasted, and hardly any time is lost. So the plain copy
 # did not have memory busy. Keep that in mind until rung 3.
@@ -203,20 +199,12 @@ assert strides["GB/s that memory moves"]["stride 8"] > 4000 > 1000 > strides["us
 # %% [markdown]
 # ### Arrays of structs
 #
-# Who would read every eighth number? Everybody with an **array of structs**: eight numbers for each particle,
-# say, one after the other, and a kernel that needs the mass only. Field 3 of them is a copy with offset 3
-# and stride 8.
-
-# %% question="copy/coalesced/struct_used" points=1
-lk.answer("copy/coalesced/struct_used", 100 / 8)
-
-# %% [markdown]
-# No kernel can mend that. Another layout can: a **struct of arrays** keeps all masses side by side, and then
-# positions, and so on.
+# Who would read every eighth number? Everybody with an **array of structs**: eight numbers for each particle, say, and
+# a kernel that needs the mass only. No kernel can mend that. Another layout can: a **struct of arrays** keeps all
+# masses side by side.
 #
-# And if all fields are needed? Then every byte that is sent is used, sooner or later. Here are three ways to
-# compute the squared length of vectors of four numbers. Predict the load requests and the sectors of each
-# before you look: one warp, 32 vectors.
+# And if all fields are needed? Then every byte that is sent is used, sooner or later. Here one warp computes the
+# squared length of 32 vectors of four numbers, in three ways. How many sectors does each load request touch?
 
 
 # %%
@@ -235,7 +223,7 @@ def struct_of_arrays(out, P):  # P[field, i]
 @cuda.jit
 def whole_structs(out, P):  # P[4 * i + field]
     i = cuda.threadIdx.x
-    v = lk.cuda.load4(P, 4 * i)
+    v = lk.cuda.load4(P, 4 * i)  # four neighbors, 16 bytes in one access
     out[i] = v[0] ** 2 + v[1] ** 2 + v[2] ** 2 + v[3] ** 2
 
 
@@ -253,8 +241,8 @@ for name, (kernel, data) in layouts.items():
     print(f"{name:38} {p[REQUESTS]:.0f} load requests, {p[SECTORS]:.0f} sectors, of {vectors.nbytes // 32} that exist")
 
 # %% [markdown]
-# Reading the fields one by one, every request touches all 16 sectors and takes 4 bytes in each 16; the
-# caches have to save the day three times. If a struct is 16 bytes, one wide load takes it whole.
+# Read field by field from structs, every request touches all 16 sectors and takes 4 bytes of each 16; a cache has to
+# save the day three times. If a struct is 16 bytes, one wide load takes it whole.
 
 # %% solved_only=true
 assert [(p[REQUESTS], p[SECTORS]) for _, p in results.values()] == [(4, 64), (4, 16), (1, 16)]
@@ -282,40 +270,29 @@ assert all(np.allclose(lengths, (vectors**2).sum(1), rtol=1e-5) for lengths, _ i
 print(f"coalesced: {t_coalesced.gbps:,.0f} GB/s, {share(t_coalesced)} ({t_coalesced.origin})")
 
 # %% [markdown]
-# Little's law again: in flight = rate x latency.
-
-# %% question="copy/coalesced/bytes_in_flight" points=1
-lk.answer("copy/coalesced/bytes_in_flight", 2048 * 4)
+# Little's law again: in flight = rate x latency. A multiprocessor holds 2048 threads, each with one load of 4 bytes.
 
 # %%
 from labkit.models.latency import curves
 
 measured = curves()
-lk.plots.littles_law(measured, {"coalesced, at most": copy.questions["coalesced/bytes_in_flight"].value()})
+lk.plots.littles_law(measured, {"coalesced, at most": 2048 * 4})
 
 # %% [markdown]
 # Not enough bytes in flight, and no room for more threads. So let each thread start **four loads**, then store
-# four numbers. Which four? Neighboring threads must stay neighbors in every one of the four: the thread's
-# next element is `THREADS` further on.
+# four numbers.
 
 # %% question="copy/unrolled/bytes_in_flight" points=1
 lk.answer("copy/unrolled/bytes_in_flight", 2048 * 4 * 4)
 
 # %% [markdown]
-# <details><summary>Hint 1: the order</summary>
-#
-# Load, load, load, load, store, store, store, store. If a store came in between, the compiler could not move the
-# next load before it: for all it knows, A and B might overlap.
-#
-# <details><summary>Hint 2: the elements</summary>
-#
-# `i`, `i + THREADS`, `i + 2 * THREADS` and `i + 3 * THREADS`.
-#
-# </details></details>
+# The kernel is given. Neighboring threads stay neighbors in each of the four loads: a thread's next element is
+# `THREADS` further on. And no store comes in between, or the compiler could not move the next load before it: for all
+# it knows, A and B might overlap.
 
-# %% kernel="copy/unrolled"
+# %% kernel="copy/unrolled" given=true
 
-# %% check="copy/unrolled" points=3
+# %% check="copy/unrolled"
 unrolled = lk.problem("copy")["unrolled"]
 unrolled.check()
 
@@ -327,28 +304,11 @@ print(f"{t_unrolled.gbps:,.0f} GB/s, {share(t_unrolled)} ({t_unrolled.origin})")
 assert t_unrolled.gbps > 1.2 * t_coalesced.gbps
 
 # %% [markdown]
-# And the strides? This kernel keeps memory busy, so now every wasted byte costs its time:
-
-# %%
-for name, at in cases.items():
-    t = unrolled.time(**at)
-    busy = t.gbps * moved(at.get("stride", 1)) / 8
-    print(f"{name:9} useful {t.gbps:6,.0f} GB/s, moved {busy:6,.0f} GB/s ({t.origin})")
-
-# %% solved_only=true
-for at in cases.values():
-    busy = unrolled.time(**at)
-    assert 0.98 < busy.gbps * moved(at.get("stride", 1)) / 8 / busy.ceilings["copy_gbps"] < 1.06
-
-# %% [markdown]
 # ## Rung 4: vectorized
 #
-# Four loads, or one that is four times as wide: `lk.cuda.load4(A, k)` reads four neighbors from index `k` on,
-# 16 bytes in one instruction, and `lk.cuda.store4(B, k, values)` writes four. As many bytes are in flight, with
-# a quarter of the instructions. The address has to be a multiple of 16, which `wide` makes sure of.
-
-# %% question="copy/vectorized/sectors_per_request" points=1
-lk.answer("copy/vectorized/sectors_per_request", 16)
+# Four loads, or one that is four times as wide: `lk.cuda.load4(A, k)` reads four neighbors from index `k` on, and
+# `lk.cuda.store4(B, k, values)` writes four. As many bytes are in flight, with a quarter of the instructions. The
+# address has to be a multiple of 16, which `wide` makes sure of. How many sectors will a request touch?
 
 # %% kernel="copy/vectorized"
 
@@ -366,22 +326,31 @@ for name, t in {"coalesced": t_coalesced, "unrolled": t_unrolled, "vectorized": 
     print(f"{name:10} {t.gbps:6,.0f} GB/s, {t.ratio:4.0%} of PyTorch's speed, {share(t)}")
 
 # %% [markdown]
-# A sectors-per-request of 16 is not worse than 4: it is the same bytes in fewer requests. Ask for *sectors
-# per byte that you use*.
-#
-# And is it worth it, for so little? Here it is not a matter of memory any more, but of instructions: a kernel that
-# has other things to do is glad of each that it need not issue. There is a price, though. From an odd offset on, no
-# address is a multiple of 16, and `wide` is false; then unrolled, which does not care, is the faster one:
-
-# %%
-for rung in (unrolled, vectorized):
-    t = rung.time(N=2**28, offset=1)
-    print(f"{t.label.split()[0]:16} offset 1: {t.gbps:6,.0f} GB/s ({t.origin})")
+# 16 sectors per request are not worse than 4: they are the same bytes in fewer requests. Ask for *sectors per byte that
+# you use*. What is won here is instructions, and a kernel that has more to do is glad of each that it need not issue.
 
 # %% solved_only=true
 assert p_vectorized[PER_LOAD] == 16 and p_vectorized[SECTORS] == p_coalesced[SECTORS]
 assert p_coalesced[REQUESTS] == 4 * p_vectorized[REQUESTS]
 assert t_vectorized.of_ceiling[0] > 0.95 and t_vectorized.ratio > 0.98
+
+# %% [markdown]
+# ### Optional: strides and offsets once more
+#
+# Unrolled keeps memory busy, so that with strides every wasted byte costs its time now. And wide accesses have a price:
+# from an odd offset on, no address is a multiple of 16, `wide` is false, and unrolled is the faster one.
+
+# %%
+for name, at in cases.items():
+    for rung in (unrolled, vectorized):
+        t = rung.time(**at)
+        busy = t.gbps * moved(at.get("stride", 1)) / 8
+        print(f"{t.label.split()[0]:16} {name:9} useful {t.gbps:6,.0f} GB/s, moved {busy:6,.0f} GB/s ({t.origin})")
+
+# %% solved_only=true
+for at in cases.values():
+    busy = unrolled.time(**at)
+    assert 0.98 < busy.gbps * moved(at.get("stride", 1)) / 8 / busy.ceilings["copy_gbps"] < 1.06
 assert unrolled.time(N=2**28, offset=1).gbps > 1.2 * vectorized.time(N=2**28, offset=1).gbps
 
 # %% [markdown]
@@ -395,7 +364,7 @@ lk.problem("copy")["vectorized", "cuda"].check()
 # %% [markdown]
 # # A transpose
 #
-# $B_{ji} = A_{ij}$: rows become columns. It moves the same bytes as a copy, so it should be as fast as one.
+# $B_{ji} = A_{ij}$: rows become columns. The bytes are those of a copy, so it should be as fast as one.
 
 # %%
 transpose = lk.problem("transpose")
@@ -410,17 +379,14 @@ transpose
 naive = lk.problem("transpose")["naive"]
 naive.check()
 
-# %% question="transpose/naive/sectors_per_store" points=1
-lk.answer("transpose/naive/sectors_per_store", 32)
-
 # %%
 small = dict(M=128, N=256)
 p_naive = naive.profile(**small)
 lk.plots.access_map(p_naive, "B")
 
 # %% [markdown]
-# Reads are fine, writes are terrible. One could walk along the rows of B instead, and then reads would be
-# terrible. Whatever a warp does, its 32 neighbors in A are no neighbors in B.
+# Reads are fine; writes take 32 sectors a request. Along the rows of B, reads would. Whatever a warp does, its 32
+# neighbors in A are no neighbors in B.
 
 # %% solved_only=true
 assert p_naive[PER_LOAD] == 4 and p_naive[PER_STORE] == 32
@@ -428,10 +394,10 @@ assert p_naive[PER_LOAD] == 4 and p_naive[PER_STORE] == 32
 # %% [markdown]
 # ## Rung 2: tiled
 #
-# So let a *block* do what a warp cannot. It takes a tile of 32 x 32 numbers, and reads it row by row: coalesced.
-# It keeps the tile in **shared memory**, a small fast memory inside the multiprocessor, which all threads of the
-# block see. Then it writes the tile out, row by row *of B*: coalesced too. The turn happens in between, when a
-# warp reads a column of the tile, and shared memory has no sectors.
+# So let a *block* do what a warp cannot. It reads a tile of 32 x 32 numbers row by row, coalesced, and keeps it in
+# **shared memory**, a small fast memory inside the multiprocessor, which all threads of the block see. Then it writes
+# the tile row by row *of B*: coalesced too. The turn happens in between, when a warp reads a column of the tile, and
+# shared memory has no sectors.
 #
 # ```
 #      A                                      B
@@ -482,8 +448,7 @@ assert p_tiled[PER_LOAD] == 4 == p_tiled[PER_STORE]
 assert t_tiled.gbps > 2 * t_naive.gbps
 
 # %% [markdown]
-# Every access to global memory is perfect now, and still more than half of the time is lost. Something
-# else binds.
+# Every access to global memory is perfect now, and still more than half of the time is lost. Something else binds.
 #
 # ## Rung 3: padded
 #
@@ -500,19 +465,15 @@ lk.plots.access_map(p_tiled, "tile")
 # %% [markdown]
 # All 32 lanes queue for a single bank, and 31 stand idle. This is a **bank conflict**, as bad as they come.
 #
-# Now let rows of the tile be 33 words apart. Nobody uses the 33rd.
+# Now let rows of the tile be 33 words apart. Nobody uses the 33rd: 128 bytes of a tile are wasted.
 
 # %% question="transpose/padded/column_wavefronts" points=1
 lk.answer("transpose/padded/column_wavefronts", 1)
 
-# %% question="transpose/padded/extra_bytes" points=1
-lk.answer("transpose/padded/extra_bytes", 32 * 4)
-
 # %% [markdown]
 # ### Write
 #
-# Declare the tile (`cuda.shared.array((rows, columns), float32)`) and write the whole kernel: everything but the
-# declaration is what you have already.
+# Copy your kernel of tiled. Only the declaration is new: `cuda.shared.array((rows, columns), float32)`.
 
 # %% kernel="transpose/padded"
 
@@ -522,44 +483,33 @@ padded.check()
 
 # %%
 p_padded = padded.profile(**small)
-p_padded.diff(p_tiled)
-
-# %%
 lk.plots.access_map(p_padded, "tile")
+
+# %% [markdown]
+# What binds the two, before and after, says Nsight Compute, recorded at 8192 x 4096.
 
 # %%
 t_padded = padded.time()
 print(f"tiled {t_tiled.gbps:,.0f} GB/s, padded {t_padded.gbps:,.0f} GB/s ({t_padded.origin}, {t_padded.machine})")
-
-# %% solved_only=true
-assert p_tiled[SHARED_LOADS] == 32 * p_padded[SHARED_LOADS]
-assert t_padded.gbps > t_tiled.gbps
-
-# %% [markdown]
-# Nsight Compute was recorded for both, at 8192 x 4096. What binds them, before and after?
-
-# %%
 for rung in ("tiled", "padded"):
     print(transpose[rung].recorded(M=8192, N=4096).explain().sentences[0])
 
 # %% solved_only=true
+assert p_tiled[SHARED_LOADS] == 32 * p_padded[SHARED_LOADS]
+assert t_padded.gbps > t_tiled.gbps
 bound = [transpose[rung].recorded(M=8192, N=4096).explain().binds for rung in ("tiled", "padded")]
 assert bound[0] == "shared" != bound[1]
 
 # %% [markdown]
 # ## Rung 4: swizzled
 #
-# Padding costs shared memory, and it makes rows start at odd addresses, which wide accesses do not like. There
-# is a way without: keep rows 32 words apart, but shuffle each row in a different way. Element (row, column)
-# goes to place `column ^ row` of its row, where `^` is the exclusive or of the bits. That is a permutation of the
-# row: different columns go to different places. And along a column, different rows go to different places
-# too. Such a **swizzle** is what the fastest matrix products in the world use.
+# Padding costs shared memory, and rows start at odd addresses, which wide accesses do not like. There is a way without:
+# keep rows 32 words apart, but shuffle each in a different way. Element (row, column) goes to place `column ^ row` of
+# its row, where `^` is the exclusive or of the bits. Along a row, different columns go to different places; along a
+# column, different rows go to different banks. The fastest matrix products use such a **swizzle**.
 
 # %% question="transpose/swizzled/place" points=1
 lk.answer("transpose/swizzled/place", 5 * 32 + 6)
-
-# %% question="transpose/swizzled/column_wavefronts" points=1
-lk.answer("transpose/swizzled/column_wavefronts", 1)
 
 # %% [markdown]
 # <details><summary>Hint</summary>
@@ -592,8 +542,7 @@ assert p_swizzled[BYTES] == p_tiled[BYTES] == 4096 and p_padded[BYTES] == 4096 +
 # %% [markdown]
 # ### Explain
 #
-# Is swizzled faster than padded? Look at the times below, then at the table above, and say why one would want
-# it all the same.
+# Is swizzled faster than padded? Look at the times below and at the table above: why would one want it all the same?
 
 # %%
 t_swizzled = swizzled.time()
@@ -612,8 +561,8 @@ assert 0.85 < t_swizzled.gbps / t_padded.gbps < 1.1
 # %% [markdown]
 # ## Optional: rung 5, vectorized
 #
-# This is the hardest kernel of the notebook: take half an hour for it, or go on to the ladder below, where its time
-# stands. What is left is Little's law, once more, and the number of instructions. Copy went from four bytes per access
+# This is the hardest kernel of the notebook: take half an hour for it, or go on to the ladder, where its time stands.
+# What is left is Little's law, once more, and the number of instructions. Copy went from four bytes per access
 # to sixteen, and so can the transpose. But what does it mean to read 16 bytes of a *column*?
 #
 # Here is the plan, for tiles of 64 x 64 and blocks of 16 x 16 threads:
@@ -677,8 +626,7 @@ lk.problem("transpose")["vectorized", "cuda"].check()
 # %% [markdown]
 # ## The ladder
 #
-# All rungs, in both languages, as they were timed in one run: a matrix of 65536 x 4096, 1 GiB to read and 1 GiB
-# to write.
+# All rungs, in both languages, timed in one run: a matrix of 65536 x 4096, 1 GiB to read and 1 GiB to write.
 
 # %%
 from labkit.bench import show_recorded
@@ -696,9 +644,9 @@ for t in top.values():
 assert all(t.of_ceiling[0] > 0.9 and t.ratio > 1 for t in top.values())
 
 # %% [markdown]
-# And PyTorch? `A.T` alone moves nothing: it is the same memory with its strides exchanged. `A.T.contiguous()`
-# has to move, by a general kernel that copies between any strides. General kernels cannot have tiles
-# for every case, and that is why people still write their own.
+# And PyTorch? `A.T` alone moves nothing: it is the same memory with its strides exchanged. `A.T.contiguous()` has to
+# move, by a general kernel that copies between any strides. It cannot have tiles for every case, and that is why people
+# still write their own.
 #
 # ## What to take with you
 #

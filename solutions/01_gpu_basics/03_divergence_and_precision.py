@@ -9,12 +9,12 @@
 # %% [markdown]
 # # Divergence and precision
 #
-# Two lessons that no map of addresses shows. The first: a warp has 32 lanes and **one**
-# instruction at a time. When lanes disagree about what comes next, some of them wait. The second: a
-# number takes as many bytes as you give it, and where memory is the bottleneck, half the bytes is
-# twice the speed, if you know where not to save.
+# Two lessons. The first: a warp has 32 lanes and **one** instruction at a time. When lanes disagree about what comes
+# next, some of them wait. The second: a number takes as many bytes as you give it, and where memory is the bottleneck,
+# half the bytes is twice the speed, if you know where not to save.
 #
-# The rungs go as always: **predict**, **write**, **check**, **profile**, **explain**. You need no GPU.
+# The rungs go as always: **predict**, **write**, **check**, **profile**, **explain**. You need no GPU, and nothing
+# needs the parts that are called optional.
 
 # %%
 import numpy as np
@@ -69,8 +69,18 @@ p_lecture = lk.emulate(lecture, 1, 32, (np.zeros((32, 5), np.float32), x))
 lk.plots.divergence(p_lecture)
 
 # %% [markdown]
-# The same, step by step. With the arrow keys (or `.next()` and `.back()`) you walk through the warp;
-# the row of dots says which lanes take part.
+# The profiler has one number for this, which you have met with the kernel of one thread: active lanes per instruction,
+# 32 when every instruction runs in all lanes.
+
+# %%
+LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
+print(f"{p_lecture[LANES]:.1f} of 32 lanes active per instruction ({p_lecture.origin})")
+
+# %% [markdown]
+# ### Optional: step by step
+#
+# With the arrow keys (or `.next()` and `.back()`) you walk through the warp; the row of dots says which lanes take
+# part.
 
 # %%
 steps = lk.step(lecture, 1, 32, (np.zeros((32, 5), np.float32), x))
@@ -79,14 +89,6 @@ steps
 # %% solved_only=true
 masks = {moment.mask for moment in steps}
 assert 0x0000FFFF in masks and 0xFFFF0000 in masks
-
-# %% [markdown]
-# The profiler has one number for this, which you have met with the kernel of one thread: active lanes per instruction,
-# 32 when every instruction runs in all lanes.
-
-# %%
-LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
-print(f"{p_lecture[LANES]:.1f} of 32 lanes active per instruction ({p_lecture.origin})")
 
 # %% [markdown]
 # ### A branch that costs nothing
@@ -385,13 +387,10 @@ assert ms["select", "cuda"] / ms["sorted", "cuda"] > 1.5
 # ## Half the bytes
 #
 # Now to precision. CS336 takes ReLU, $y = \max(0, x)$: one comparison per number, and the number has to
-# come from memory and go back. How many bytes is that per operation?
+# come from memory and go back. How many bytes is that per operation? (In `float16` it is half of that.)
 
 # %% question="precision/fp32/bytes_per_operation" points=1
 lk.answer("precision/fp32/bytes_per_operation", 8)
-
-# %% question="precision/fp16/bytes_per_operation" points=1
-lk.answer("precision/fp16/bytes_per_operation", 4)
 
 # %%
 precision = lk.problem("precision")
@@ -440,41 +439,23 @@ assert (p_fp32[PER_REQUEST], p_fp16[PER_REQUEST]) == (4, 2)
 assert p_fp32[REQUESTS] == p_fp16[REQUESTS] and p_fp32[SECTORS] == 2 * p_fp16[SECTORS]
 
 # %% [markdown]
-# Half the sectors, as it should be, with **as many requests** as before, and no fewer instructions. Each of them now
-# moves half as much. If it is requests and instructions that take the time, little is won.
+# Half the sectors, with **as many requests** as before, and no fewer instructions. If it is these that take the time,
+# little is won.
 #
 # ### Two at a time: half2
 #
 # Registers are 32 bits wide, and two `float16` fit in one. The GPU has instructions that work on both
 # halves at once; in CUDA C++ the pair is called `half2`, and `__hmax2` takes the larger one in each half.
-# numba has no such type: a pair would be an integer to it, and no expression says "compare its halves". So this
-# rung exists in CUDA C++ only. The kernel is short, try it: one pair per thread, and mind the odd end.
+# numba has no such type, so this rung, which is given, exists in CUDA C++ only. `*(const half2 *)(x + i)` reads two
+# neighbors in one access of 4 bytes.
 
-# %% [markdown]
-# <details><summary>Hint 1: a pair from memory</summary>
-#
-# `*(const half2 *)(x + i)` reads two neighbors in one access of 4 bytes. `i` is even, so the address is a
-# multiple of 4, as it must be.
-#
-# <details><summary>Hint 2: the odd end</summary>
-#
-# If `i + 1 < N`, do a pair. Else, if `i < N`, one number is left: `__hmax(x[i], __float2half(0.0f))`.
-#
-# </details></details>
+# %% kernel="precision/half2" language="cuda" given=true
 
-# %% kernel="precision/half2" language="cuda"
-
-# %% check="precision/half2" language="cuda" points=2
+# %% check="precision/half2" language="cuda"
 precision["half2", "cuda"].check()
 
 # %% [markdown]
-# ### Predict
-#
-# With 16 bytes per lane, the widest access there is, a lane gets eight `float16`. How many times fewer load
-# requests than with one per lane?
-
-# %% question="precision/half8/requests_ratio" points=1
-lk.answer("precision/half8/requests_ratio", 8)
+# With 16 bytes per lane, the widest access there is, a lane gets eight `float16`. How many load requests will be left?
 
 # %% kernel="precision/half8" language="cuda" given=true
 
@@ -618,7 +599,7 @@ scalar = accumulator["scalar"]
 scalar.check()
 
 # %% [markdown]
-# ### Break it
+# ### Optional: break it
 #
 # Round the sum to `float16` after each addition, and leave all else as it is. Does the check notice?
 

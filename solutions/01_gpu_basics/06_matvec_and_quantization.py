@@ -116,13 +116,8 @@ thread_per_row.check()
 # %% [markdown]
 # ### Predict
 #
-# Memory answers a warp's request in sectors of 32 bytes. For one `k`, the 32 lanes of a warp read 32 different rows.
-
-# %% question="matvec/thread_per_row/sectors_per_request" points=1
-lk.answer("matvec/thread_per_row/sectors_per_request", 32)
-
-# %% [markdown]
-# And how much of the GPU is at work? Every row is one thread.
+# For one `k`, the 32 lanes of a warp read 32 different rows: a request takes 32 sectors. And how much of the GPU is at
+# work? Every row is one thread.
 
 # %% question="matvec/thread_per_row/resident_threads" points=1
 lk.answer("matvec/thread_per_row/resident_threads", 1.515)
@@ -668,7 +663,7 @@ assert 4 < worst_case / (8 * _q8.magnitude(many["W"], many["x"]) * _q8.U32).mean
 print(f"relative error of y: {((_q8.product(many['W'], rounded.flatten()) - exact).norm() / exact.norm()):.2%}")
 
 # %% [markdown]
-# ## Rung 3: repacked
+# ## Optional: rung 3, repacked
 #
 # 34 is an awkward number. Blocks of 34 bytes never let 16-byte loads be aligned, and a scale sits between every 32
 # quants. So take them apart: `Q`, int8 `[M, K]`, holds the quants of all blocks side by side, and `D`, float16 `[M, K
@@ -677,7 +672,7 @@ print(f"relative error of y: {((_q8.product(many['W'], rounded.flatten()) - exac
 #
 # ### Predict
 
-# %% question="matvec_q8_0/repacked/load_instructions" points=1
+# %% question="matvec_q8_0/repacked/load_instructions"
 lk.answer("matvec_q8_0/repacked/load_instructions", 8)
 
 # %% [markdown]
@@ -699,7 +694,7 @@ lk.answer("matvec_q8_0/repacked/load_instructions", 8)
 
 # %% kernel="matvec_q8_0/repacked"
 
-# %% check="matvec_q8_0/repacked" points=4
+# %% check="matvec_q8_0/repacked"
 repacked = matvec_q8_0["repacked"]
 repacked.check()
 
@@ -715,7 +710,9 @@ assert p_repacked[REQUESTS] * 3 < p_dp4a[REQUESTS]
 assert p_repacked[INSTRUCTIONS] < p_dp4a[INSTRUCTIONS]
 
 # %% [markdown]
-# ### What it is worth
+# ## What it is worth: 8 bits
+#
+# `repacked` has scales and quants apart, so that a lane reads 16 quants at once, of two rows.
 
 # %%
 q8_timings = show_recorded("matvec_q8_0").timings
@@ -732,18 +729,9 @@ assert q8.gbps > 0.85 * ceilings["read_gbps"]
 assert 1.5 < half.median_ms / q8.median_ms < 16 / 8.5
 
 # %% [markdown]
-# ### Explain
-#
-# `dequantize` and `repacked` read the same number of bytes from memory. Which two counters explain most of the
-# difference between their times?
-
-# %% [markdown] explain="matvec_q8_0/repacked" points=2
-# ### BEGIN SOLUTION
-# Load requests and instructions. A lane of dequantize loads a byte at a time and its scale with it, and converts and
-# multiplies each weight; a lane of repacked loads 16 quants at once and spends one dp4a on four of them. So warps of
-# dequantize are busy with instructions and have a few bytes in flight, those of repacked wait for memory, as they
-# should.
-# ### END SOLUTION
+# `dequantize` and `repacked` read as many bytes from memory. The difference is in load requests and instructions, of
+# which `repacked` needs less than an eighth: 16 quants with one load, 4 with one dp4a. So its warps wait for memory, as
+# they should, and those of `dequantize` are busy with instructions.
 
 # %% solved_only=true
 unpacked, packed = (matvec_q8_0[rung, "cuda"].recorded() for rung in ("dequantize", "repacked"))

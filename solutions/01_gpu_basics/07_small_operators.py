@@ -10,8 +10,8 @@
 # # Practice: the small operators of a model
 #
 # Between its matrices, a model does small things to every number: it scales, adds, masks, rounds. llama.cpp has a
-# kernel for each, and so has this notebook. They are exercises, all of one kind, and short: do as many as you like,
-# in any order.
+# kernel for each, and so has this notebook. They are exercises, all of one kind, and short: do them in any order. The
+# last two take longer, and are optional.
 #
 # Each has two rungs. `plain` is one thread per number, as in llama.cpp. `vectorized` moves 16 bytes per access, and
 # looks for what else there is to save: a division, a sine, a row that is read again and again. Memory sets the time
@@ -272,7 +272,7 @@ diag_mask["plain", "cuda"].check()
 diag_mask["vectorized", "cuda"].check()
 
 # %% [markdown]
-# ## rope
+# ## Optional: rope
 #
 # Rotary position embedding: neighbors in a head are taken as pairs, and each pair is turned in its plane,
 #
@@ -286,23 +286,23 @@ diag_mask["vectorized", "cuda"].check()
 rope = lk.problem("rope")
 rope
 
-# %% question="rope/plain/threads_at_work" points=1
+# %% question="rope/plain/threads_at_work"
 lk.answer("rope/plain/threads_at_work", 64)
 
 # %% kernel="rope/plain"
 
-# %% check="rope/plain" points=1
+# %% check="rope/plain"
 rope["plain"].check()
 
 # %% [markdown]
 # A sine, a cosine and a power cost dozens of instructions. Who needs the same ones?
 
-# %% question="rope/vectorized/angles" points=1
+# %% question="rope/vectorized/angles"
 lk.answer("rope/vectorized/angles", 4)
 
 # %% kernel="rope/vectorized"
 
-# %% check="rope/vectorized" points=2
+# %% check="rope/vectorized"
 rope["vectorized"].check()
 
 # %%
@@ -325,7 +325,7 @@ rope["plain", "cuda"].check()
 rope["vectorized", "cuda"].check()
 
 # %% [markdown]
-# ## cpy_f32_f16
+# ## Optional: cpy_f32_f16
 #
 # Keys and values are kept in float16, to read fewer bytes of them later, and head by head: `dst[h, t, d]` from `x[t,
 # h, d]`. Rounding has exactly one right result, the nearest; in Python, storing a float32 in a float16 array rounds
@@ -335,12 +335,12 @@ rope["vectorized", "cuda"].check()
 cpy_f32_f16 = lk.problem("cpy_f32_f16")
 cpy_f32_f16
 
-# %% question="cpy_f32_f16/bytes_per_number" points=1
+# %% question="cpy_f32_f16/bytes_per_number"
 lk.answer("cpy_f32_f16/bytes_per_number", 6)
 
 # %% kernel="cpy_f32_f16/plain"
 
-# %% check="cpy_f32_f16/plain" points=1
+# %% check="cpy_f32_f16/plain"
 cpy_f32_f16["plain"].check()
 
 # %% [markdown]
@@ -348,7 +348,7 @@ cpy_f32_f16["plain"].check()
 
 # %% kernel="cpy_f32_f16/vectorized"
 
-# %% check="cpy_f32_f16/vectorized" points=2
+# %% check="cpy_f32_f16/vectorized"
 cpy_f32_f16["vectorized"].check()
 
 # %%
@@ -389,8 +389,9 @@ cpy_f32_f16["vectorized", "cuda"].check()
 # All of them in CUDA C++, as recorded, beside a copy: useful bytes per second.
 
 # %%
+operators = [lk.problem(name) for name in ("scale", "silu", "mul", "add", "diag_mask", "rope", "cpy_f32_f16")]
 rates = {f"{problem.name}/{rung}": problem[rung, "cuda"].time(recorded=True)
-         for problem in (scale, silu, mul, add, diag_mask, rope, cpy_f32_f16) for rung in ("plain", "vectorized")}
+         for problem in operators for rung in ("plain", "vectorized")}
 t = rates["mul/plain"]
 lk.plots.bars({name: timing.gbps for name, timing in rates.items()} | {"a copy": copy},
               f"Small operators, {t.origin} on {t.machine}", unit="GB/s")
@@ -405,13 +406,12 @@ assert all((timing.gbps > 0.9 * copy) == name.endswith("vectorized") for name, t
 # divides. What binds each of the plain rungs, by Nsight Compute:
 
 # %%
-for problem in (scale, silu, mul, add, diag_mask, rope, cpy_f32_f16):
+for problem in operators:
     print(on_h200(problem)[0].explain().sentences[0])
 
 # %% solved_only=true
 READ = "dram__bytes_read.sum"
-binds = {problem.name: [p.explain().binds for p in on_h200(problem)]
-         for problem in (scale, silu, mul, add, diag_mask, rope, cpy_f32_f16)}
+binds = {problem.name: [p.explain().binds for p in on_h200(problem)] for problem in operators}
 assert all(of_vectorized == "DRAM" for _, of_vectorized in binds.values()), binds
 assert {name for name, (of_plain, _) in binds.items() if of_plain == "issue"} == {"rope", "cpy_f32_f16"}, binds
 assert all(of_plain in ("latency", "issue") for of_plain, _ in binds.values()), binds
