@@ -365,14 +365,15 @@ class Counters:
     ) -> None:  # fmt: skip
         """The lanes of `mask` access `width` bytes each at `addr` (one per thread, or one for all).
 
-        to : where in shared memory cp.async brings them. whole : all of each lane's, not fewer bytes and zeros.
+        to : where in shared memory cp.async brings them. whole : all of each lane's, and not fewer bytes and zeros; nor
+        did a lane that copies nothing name what another one names.
         """
         if space not in ("global", "shared", "local") or not mask.threads:
             return
         pc = instr.index
         past_l1 = to is not None and "cg" in instr.mods
         if to is not None and not (whole and (past_l1 or width == 4)):
-            # No reading tells how these go through the L1. Of 12 of 16 bytes two do, that there are more sectors.
+            # No reading tells how these go through the L1. Four do that what is not whole takes a few sectors more.
             self._fidelity[_SECTORS.format("global", "ld")] = "bound"
         if past_l1:
             self._copy(pc, addr, _bits(mask, chunk), mask.warps, width, to, len(chunk.valid))

@@ -34,7 +34,7 @@ OF_CODE = (
 )
 # ncu's shared-memory data stage also counts replays when accesses of different warps collide. They differ from run to
 # run, and are no property of the kernel: readings this much above the emulator's count are called equal.
-NOISY, NOISE = "l1tex__data_", 0.02
+NOISY, NOISE = "l1tex__data_", 0.04
 
 
 @dataclass(frozen=True)
