@@ -219,12 +219,15 @@ class Rung:
         ours = Rung(self.problem, self.step, self.language, "solutions").label
         return find(self.problem.name, ours, self.problem.dims_of(shape or self.bench_shape))
 
-    def launches(self, shape: dict[str, int]) -> dict[str, Any]:
-        """A run at `shape` on fresh CPU tensors, as the functions of `labkit.profiling` take it."""
+    def launches(self, shape: dict[str, int], inputs: dict[str, Any] | None = None) -> dict[str, Any]:
+        """A run at `shape` on fresh CPU tensors, as the functions of `labkit.profiling` take it.
+
+        inputs: CPU tensors by name to run on instead.
+        """
         p = self.problem
         dims = p.dims_of(shape or p.profile_shape)
         kernel = self.kernel
-        inputs, outputs = p.make_inputs(dims), p.make_outputs(dims)
+        inputs, outputs = inputs or p.make_inputs(dims), p.make_outputs(dims)
         out, options = as_argument(outputs), p.options_of(dims)
         return {
             "fn": lambda: kernel.launch(out, *inputs.values(), **options),
