@@ -206,6 +206,11 @@ def test_a_rung_and_a_profile():
         lk.predict(measured, M=1, N=1, K=1)
 
 
+def test_a_rung_with_tensor_cores_and_asynchronous_copies():
+    found = lk.predict(lk.problem("gemm_f16")["mma_async", "cuda"].solution, M=256, N=256, K=128)
+    assert found.certain and found.terms["tensor"] > 0
+
+
 # ---------------------------------------------------------------------------- the score
 
 QUICK = (  # of every kind, those that take the emulator a second

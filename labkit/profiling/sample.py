@@ -154,7 +154,7 @@ class _Look:
         self.who.append(known[1])
 
     def access(
-        self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any, to: Any = None
+        self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any, *_: Any
     ) -> None:
         if space != "global" or not mask.threads:
             return
