@@ -876,8 +876,8 @@ assert [written[n] for n in range(54)] == walk(18, 3, 8)
 # %% [markdown]
 # ### What the order is worth on an H200
 #
-# `labkit sweep` compiles a kernel with other values for a constant of its file, and times and counts each. Here it was
-# `GROUP`, for both sizes of $C$. Before you look at the times: by how much will the best order be faster than the worst?
+# `labkit sweep` compiles a kernel with other values for a constant of its file, and times and counts each: here with
+# others for `GROUP`, for both sizes of $C$. Before you look: by how much will the best order be faster than the worst?
 
 # %%
 from labkit import sweep
