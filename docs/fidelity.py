@@ -88,26 +88,27 @@ def page(text: str, kept: dict[str, Any]) -> str:
 
 
 def measure() -> dict[str, Any]:
-    """What to keep: the marks of every launch, and floors that only rise."""
-    cases = {
-        name: {
-            case.name: marks(fidelity.readings(case, fidelity.entries(name)[case.name]))
-            for case in fidelity.recorded_cases(name)
-        }
-        for name in fidelity.names()
-    }
+    """What to keep: the marks of every launch, hashes of the PTX that they are of, and floors that only rise."""
+    cases, texts = {}, {}
+    for name in fidelity.names():
+        found, entries = fidelity.recorded_cases(name), fidelity.entries(name)
+        cases[name] = {case.name: marks(fidelity.readings(case, entries[case.name])) for case in found}
+        texts[name] = {case.name: fidelity.text_of(case) for case in found}
     now = floors(totals(cases))
     before = json.loads(KEPT.read_text())["floors"] if KEPT.exists() else {}
     for metric, least in before.items():
         now[metric] = {what: max(n, now.get(metric, {}).get(what, 0)) for what, n in least.items()}
-    return {"floors": now, "cases": cases}
+    return {"floors": now, "cases": cases, "texts": texts}
 
 
 def to_text(kept: dict[str, Any]) -> str:
-    """JSON with the marks of a launch in one line, by metric's number."""
+    """JSON with the marks of a launch in one line, by metric's number, and the hash of its PTX behind them."""
     metrics = sorted({m for launches in kept["cases"].values() for found in launches.values() for m in found})
     rows = {
-        name: {case: "".join(found.get(m, "-") for m in metrics) for case, found in launches.items()}
+        name: {
+            case: f"{''.join(found.get(m, '-') for m in metrics)} {kept['texts'][name][case]}"
+            for case, found in launches.items()
+        }
         for name, launches in kept["cases"].items()
     }
     text = json.dumps({"metrics": metrics, "floors": kept["floors"], "cases": rows}, indent=1)
@@ -119,12 +120,15 @@ def from_text(text: str) -> dict[str, Any]:
     data = json.loads(text)
     cases = {
         name: {
-            case: {m: mark for m, mark in zip(data["metrics"], row, strict=True) if mark != "-"}
+            case: {m: mark for m, mark in zip(data["metrics"], row.split()[0], strict=True) if mark != "-"}
             for case, row in launches.items()
         }
         for name, launches in data["cases"].items()
     }
-    return {"floors": data["floors"], "cases": cases}
+    texts = {
+        name: {case: row.split()[1] for case, row in launches.items()} for name, launches in data["cases"].items()
+    }
+    return {"floors": data["floors"], "cases": cases, "texts": texts}
 
 
 def main(arguments: list[str]) -> None:

@@ -46,7 +46,9 @@ def test_claims_hold_and_the_table_says_how_well(name, case):
         # they are; of older readings the code was not kept.
         same = "mem_global" if entry.get("code") else "l1tex"
         found = {m: mark for m, mark in found.items() if same in m}
-    # NVRTC does not make the same PTX of the same text each time, and where it is easier to follow, it is better.
+    if fidelity.text_of(case) != KEPT["texts"].get(name, {}).get(case.name):
+        # NVRTC does not make the same PTX of the same source each time, and one is easier to follow than the other.
+        found = {m: mark for m, mark in found.items() if "mem_global" in m}
     worse = {m: (mark, kept.get(m)) for m, mark in found.items() if "EnfX".index(mark) > "EnfX".find(kept.get(m, ""))}
     assert not worse, "run docs/fidelity.py"
 

@@ -143,6 +143,17 @@ def machine_codes(fn: Callable[[], object]) -> list[str] | None:
     return found
 
 
+def text_of(case: Case) -> str:
+    """A hash of the PTX that the case launches: NVRTC does not make the same of the same source each time."""
+    from labkit.kernels import recording
+
+    with recording() as record:
+        case.run()["fn"]()
+    lines = (line for launch in record.launches for line in launch.ptx.splitlines())
+    text = "\n".join(line for line in lines if not line.lstrip().startswith((".file", "//")))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
 def count(found: list[Case]) -> list[dict[str, Any]]:
     """What the emulator counts of each case, with its claims, as plain data; to be kept before a GPU is asked."""
     from labkit.profiling.emulated import profile_emulated

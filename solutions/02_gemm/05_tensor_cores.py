@@ -912,9 +912,9 @@ figure.update_layout(title=f"mma_tuned in bfloat16: {measured[8192].origin}", te
 
 # %%
 for N, found in measured.items():
-    rates = [b / ms / 1e6 for b, ms in zip(from_dram[N], times[N])]
+    reading = [b / ms / 1e6 for b, ms in zip(from_dram[N], times[N])]
     ceiling = found.rows[0]["timing"].ceilings["read_gbps"]
-    print(f"C of 4096 x {N}: {min(rates):.0f} to {max(rates):.0f} GB/s from DRAM, of {ceiling:.0f}; "
+    print(f"C of 4096 x {N}: {min(reading):.0f} to {max(reading):.0f} GB/s from DRAM, of {ceiling:.0f}; "
           f"the slowest order takes {max(times[N]) / min(times[N]) - 1:.1%} longer than the fastest")
 
 # %% solved_only=true
