@@ -19,16 +19,12 @@ def turns(instructions: list[Instruction]) -> list[int]:
 
     A block's instructions stay together, and the PTX's order is kept where it is such a one.
     """
-    from labkit.emulator.compiler import successors
+    from labkit.emulator.compiler import blocks, successors
 
-    count = len(instructions)
-    after = {i.index: successors(i) for i in instructions if i.op in ("bra", "brx", "ret", "exit", "trap")}
-    starts = {0, *(pc for i, targets in after.items() for pc in (i + 1, *targets))}
-    starts = sorted(pc for pc in starts if pc < count)
-    ends = dict(zip(starts, [*starts[1:], count], strict=True))
-    ways = {pc: [to for to in after.get(end - 1, [end]) if to < count] for pc, end in ends.items()}
+    count, ends = len(instructions), blocks(instructions)
+    ways = {start: [to for to in successors(instructions[end - 1]) if to < count] for start, end in ends.items()}
     places, place = [0] * count, 0
-    for start in _ordered(starts, ways):
+    for start in _ordered(list(ends), ways):
         for pc in range(start, ends[start]):
             places[pc] = place
             place += 1
