@@ -1,4 +1,4 @@
-"""Write the figures and the picture of docs/models.md: `.venv/bin/python docs/models.py` (a quarter of an hour).
+"""Write the figures and the picture of docs/models.md: `.venv/bin/python docs/models.py` (an hour).
 
 The picture needs the extra `browser` and Chromium.
 """
@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
-from labkit import plots
+from labkit import plots, problems, recorded
 from labkit.models.speed import NORM
 from labkit.profiling import speed
 from labkit.profiling.speed import Compared
@@ -26,17 +26,24 @@ BEGIN, END = "<!-- {} -->", "<!-- end of {} -->"
 def rows() -> list[Compared]:
     """Every recorded launch and rung; what is done goes to standard error."""
     found = []
-    for source in (speed.compare_launches(), speed.compare_rungs("gemm")):
+    ladders = [name for name in problems.names() if recorded.files("profiles", name)]
+    for source in (speed.compare_launches(), *map(speed.compare_rungs, ladders)):
         for row in source:
             found.append(row)
             print(f"{row.group} {row.name}: {row.error:+.0%}", file=sys.stderr, flush=True)
     return found
 
 
+def lab(row: Compared) -> str:
+    """The lab of a rung; of another launch its list."""
+    name = row.group.split()[0]
+    return f"lab {problems.get(name).lab[:2]}" if name in problems.names() else row.group
+
+
 def score(found: Iterable[Compared]) -> str:
     groups = defaultdict(list)
     for row in found:
-        groups[row.group].append(row)
+        groups[lab(row)].append(row)
     lines = ["| launches | how many | median error | within 20% | within a factor of 2 |", "|---|---|---|---|---|"]
 
     def line(name: str, rows: list[Compared]) -> str:
@@ -47,7 +54,7 @@ def score(found: Iterable[Compared]) -> str:
     lines += [line(name, rows) for name, rows in groups.items()]
     everything = [row for rows in groups.values() for row in rows]
     lines.append(line("all", everything))
-    ladder = [row for row in everything if row.group.startswith("gemm")]
+    ladder = [row for row in everything if lab(row) != row.group]
     right, total = speed.order(speed.neighbours(ladder))
     lines += [
         "",
@@ -62,7 +69,7 @@ def misses(found: Iterable[Compared], beyond: float = 0.25) -> str:
     for row in sorted(found, key=lambda row: -abs(row.error)):
         if abs(row.error) > beyond:
             name = row.name.replace(" (solution)", "")
-            size = f" at {row.group.split()[1]}" if row.group.startswith("gemm") else ""
+            size = f" at {row.group.split()[1]}" if row.group.startswith("gemm ") else ""
             lines.append(
                 f"| {name}{size} | {1e3 * row.measured:,.4g} us | {1e3 * row.modelled:,.4g} us | {row.error:+.0%} | "
                 f"{row.binds} |"
@@ -87,7 +94,7 @@ def draw(found: Iterable[Compared]) -> None:
 
     groups = defaultdict(list)
     for row in found:
-        groups["gemm" if row.group.startswith("gemm") else row.group].append((row.name, row.measured, row.modelled))
+        groups[lab(row)].append((row.name, row.measured, row.modelled))
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
         file = Path(folder, "model.html")
