@@ -1,10 +1,15 @@
-"""Write the figures and the picture of docs/models.md: `.venv/bin/python docs/models.py` (an hour).
+"""Write the figures and the picture of docs/models.md, and what they stand on into docs/models.json.
+
+    .venv/bin/python docs/models.py                    all launches and ladders, anew (an hour)
+    .venv/bin/python docs/models.py softmax launches   these anew, the others as they were kept
 
 The picture needs the extra `browser` and Chromium.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import shutil
 import statistics
 import sys
@@ -19,19 +24,37 @@ from labkit.profiling import speed
 from labkit.profiling.speed import Compared
 
 PAGE = Path(__file__).with_name("models.md")
+KEPT = Path(__file__).with_name("models.json")
+LAUNCHES = "launches"  # of the corpora
+FIELDS = [field.name for field in dataclasses.fields(Compared)]
 PICTURE = Path(__file__).parent / "pictures" / "model.png"
 BEGIN, END = "<!-- {} -->", "<!-- end of {} -->"
 
 
-def rows() -> list[Compared]:
-    """Every recorded launch and rung; what is done goes to standard error."""
+def measure(name: str) -> list[Compared]:
+    """The launches, or a ladder, beside their modelled times; what is done goes to standard error."""
     found = []
-    ladders = [name for name in problems.names() if recorded.files("profiles", name)]
-    for source in (speed.compare_launches(), *map(speed.compare_rungs, ladders)):
-        for row in source:
-            found.append(row)
-            print(f"{row.group} {row.name}: {row.error:+.0%}", file=sys.stderr, flush=True)
+    for row in speed.compare_launches() if name == LAUNCHES else speed.compare_rungs(name):
+        found.append(row)
+        print(f"{row.group} {row.name}: {row.error:+.0%}", file=sys.stderr, flush=True)
     return found
+
+
+def kept() -> dict[str, list[Compared]]:
+    """What was compared, by ladder."""
+    if not KEPT.exists():
+        return {}
+    data = json.loads(KEPT.read_text())
+    return {name: [Compared(**dict(zip(FIELDS, row, strict=True))) for row in rows] for name, rows in data.items()}
+
+
+def keep(name: str, rows: list[Compared]) -> None:
+    data = {**kept(), name: rows}
+    lines = {
+        name: [json.dumps([getattr(row, field) for field in FIELDS]) for row in data[name]] for name in sorted(data)
+    }
+    text = ",\n".join(f'"{name}": [\n ' + ",\n ".join(rows) + "\n]" for name, rows in lines.items())
+    KEPT.write_text(f"{{\n{text}\n}}\n")
 
 
 def lab(row: Compared) -> str:
@@ -110,8 +133,11 @@ def put(text: str, name: str, new: str) -> str:
     return f"{text.split(begin)[0]}{begin}\n{new}\n{end}{text.split(end)[1]}"
 
 
-def main() -> None:
-    found = rows()
+def main(names: list[str]) -> None:
+    ladders = [name for name in problems.names() if recorded.files("profiles", name)]
+    for name in names or [LAUNCHES, *ladders]:
+        keep(name, measure(name))
+    found = [row for rows in kept().values() for row in rows]
     text = PAGE.read_text()
     for name, new in (("score", score(found)), ("misses", misses(found)), ("verdicts", verdicts())):
         text = put(text, name, new)
@@ -120,4 +146,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
