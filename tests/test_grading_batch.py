@@ -217,7 +217,7 @@ def test_a_killed_run_loses_nothing_and_leaves_no_process(tmp_path):
     run.wait()
     done = {p.name: p.read_bytes() for p in results.folder(out).glob("*.json")}
     assert 1 <= len(done) < 3 and all(json.loads(text)["state"] == "graded" for text in done.values())
-    for _ in range(100):
+    for _ in range(600):
         if not any(Path(f"/proc/{pid}").exists() for pid in family):
             break
         time.sleep(0.1)
