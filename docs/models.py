@@ -2,6 +2,7 @@
 
     .venv/bin/python docs/models.py                    all launches and ladders, anew (an hour)
     .venv/bin/python docs/models.py softmax launches   these anew, the others as they were kept
+    .venv/bin/python docs/models.py --page             the page anew, of what was kept
 
 The picture needs the extra `browser` and Chromium.
 """
@@ -74,7 +75,7 @@ def score(found: Iterable[Compared]) -> str:
         near, far = sum(error <= 0.2 for error in errors), sum(0.5 <= 1 + row.error <= 2 for row in rows)
         return f"| {name} | {len(rows)} | {statistics.median(errors):.0%} | {near} | {far} |"
 
-    lines += [line(name, rows) for name, rows in groups.items()]
+    lines += [line(name, groups[name]) for name in sorted(groups)]
     everything = [row for rows in groups.values() for row in rows]
     lines.append(line("all", everything))
     ladder = [row for row in everything if lab(row) != row.group]
@@ -87,7 +88,7 @@ def score(found: Iterable[Compared]) -> str:
     return "\n".join(lines)
 
 
-def misses(found: Iterable[Compared], beyond: float = 0.25) -> str:
+def misses(found: Iterable[Compared], beyond: float = 1 / 3) -> str:
     lines = ["| launch | measured | modelled | off | bound, says the model |", "|---|---|---|---|---|"]
     for row in sorted(found, key=lambda row: -abs(row.error)):
         if abs(row.error) > beyond:
@@ -135,7 +136,7 @@ def put(text: str, name: str, new: str) -> str:
 
 def main(names: list[str]) -> None:
     ladders = [name for name in problems.names() if recorded.files("profiles", name)]
-    for name in names or [LAUNCHES, *ladders]:
+    for name in [] if "--page" in names else names or [LAUNCHES, *ladders]:
         keep(name, measure(name))
     found = [row for rows in kept().values() for row in rows]
     text = PAGE.read_text()
