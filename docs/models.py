@@ -27,7 +27,6 @@ from labkit.profiling.speed import Compared
 PAGE = Path(__file__).with_name("models.md")
 KEPT = Path(__file__).with_name("models.json")
 LAUNCHES = "launches"  # of the corpora
-FIELDS = [field.name for field in dataclasses.fields(Compared)]
 PICTURE = Path(__file__).parent / "pictures" / "model.png"
 BEGIN, END = "<!-- {} -->", "<!-- end of {} -->"
 
@@ -46,14 +45,12 @@ def kept() -> dict[str, list[Compared]]:
     if not KEPT.exists():
         return {}
     data = json.loads(KEPT.read_text())
-    return {name: [Compared(**dict(zip(FIELDS, row, strict=True))) for row in rows] for name, rows in data.items()}
+    return {name: [Compared(*row) for row in rows] for name, rows in data.items()}
 
 
 def keep(name: str, rows: list[Compared]) -> None:
     data = {**kept(), name: rows}
-    lines = {
-        name: [json.dumps([getattr(row, field) for field in FIELDS]) for row in data[name]] for name in sorted(data)
-    }
+    lines = {name: [json.dumps(dataclasses.astuple(row)) for row in data[name]] for name in sorted(data)}
     text = ",\n".join(f'"{name}": [\n ' + ",\n ".join(rows) + "\n]" for name, rows in lines.items())
     KEPT.write_text(f"{{\n{text}\n}}\n")
 

@@ -161,8 +161,7 @@ def _run(
     inputs = {name: guards.place(tensor) for name, tensor in fresh.items()}
     outputs = {name: guards.place(poison(tensor)) for name, tensor in problem.make_outputs(shape).items()}
     try:
-        how = {} if device == "cuda" else {"modules": modules}
-        _launch(kernel, outputs, inputs, problem.options_of(shape), device, **how)
+        _launch(kernel, outputs, inputs, problem.options_of(shape), device, modules=modules)
     except KernelFault as fault:
         schedule = _witness(problem, kernel, fresh, shape, fault) if fault.kind == "race" else None
         message = f"{fault} {schedule}" if schedule else str(fault)

@@ -115,13 +115,11 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--plot", type=Path, metavar="FILE.html", help="draw the ladder")
     bench.add_argument("--json", action="store_true", help="print JSON")
 
-    from labkit import sweep
-
     text = "Say what other values of a kernel's constants are worth: time on a GPU, and counters."
     sweeping = command("sweep", _sweep, text)
     _add_rung(sweeping)
     sweeping.add_argument(
-        "constants", nargs="+", type=sweep.constant, metavar="NAME=VALUE,VALUE", help="such as STAGES=2,3,4"
+        "constants", nargs="+", type=_constant, metavar="NAME=VALUE,VALUE", help="such as STAGES=2,3,4"
     )
     sweeping.add_argument("--shape", action="append", type=_shape, help="such as M=4096,N=4096,K=4096; may be repeated")
     sweeping.add_argument("--no-check", action="store_true", help="compare only the outputs that are timed")
@@ -267,6 +265,14 @@ def _dimension(text: str) -> tuple[str, int | float]:
 
 def _shape(text: str) -> dict[str, int | float]:
     return dict(_dimension(part) for part in text.split(","))
+
+
+def _constant(text: str) -> tuple[str, list[str]]:
+    """GROUP=1,8 as a name and values."""
+    name, _, values = text.partition("=")
+    if not name.isidentifier() or not all(values.split(",")):
+        raise argparse.ArgumentTypeError(f"{text!r} should read like GROUP=1,8")
+    return name, values.split(",")
 
 
 def _rung(arguments: argparse.Namespace) -> Rung:
@@ -415,9 +421,22 @@ def _bench(arguments: argparse.Namespace) -> int:
 def _sweep(arguments: argparse.Namespace) -> int:
     from labkit import sweep
 
+    options = {"check": not arguments.no_check, "profile": not arguments.no_profile}
     with _clean_stdout(arguments):
         rung = _rung(arguments)
-    return sweep.run(rung, arguments)
+        constants = dict(arguments.constants)
+        if len(constants) < len(arguments.constants):
+            raise LabkitError("A constant is named twice; give all its values at once: NAME=VALUE,VALUE.")
+        sweeps = [sweep.sweep(rung, constants, **options, **shape) for shape in arguments.shape or [{}]]
+    if arguments.json:
+        print(json.dumps([found.to_dict() for found in sweeps], indent=2))
+    else:
+        print("\n\n".join(map(repr, sweeps)))
+    if arguments.record:
+        if not all(row["timing"] for found in sweeps for row in found.rows):
+            raise LabkitError("Nothing was recorded: a combination has no time.")
+        print(f"Recorded in {sweep.record(rung, sweeps, arguments.record)}.", file=sys.stderr)
+    return 1 if any(row["why"] for found in sweeps for row in found.rows) else 0
 
 
 def _ceilings(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ Compute where it may run, by the emulator elsewhere.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import re
@@ -75,8 +74,8 @@ class Sweep:
         return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
-        dims = " ".join(f"{name}={size}" for name, size in self.shape.items())
-        lines = [f"{self.label} {dims}", self.table.to_string(index=False, float_format=lambda v: f"{v:.4g}")]
+        table = self.table.to_string(index=False, float_format=lambda v: f"{v:.4g}")
+        lines = [f"{self.label} {_words(self.shape)}", table]
         lines += [f"{_words(row['constants'])}: {row['why']}" for row in self.rows if row["why"]]
         return "\n".join([*lines, self.origin])
 
@@ -217,30 +216,3 @@ def record(rung: Rung, sweeps: Sequence[Sweep], folder: Path | None = None) -> P
     """Keep sweeps over the same constants, at several shapes."""
     data = {"fingerprint": rung.fingerprint, "sweeps": [sweep.to_dict() for sweep in sweeps]}
     return recorded.write("sweep", _name(rung, list(sweeps[0].own)), data, folder)
-
-
-# --- the command ---------------------------------------------------------------------------------------
-
-
-def constant(text: str) -> tuple[str, list[str]]:
-    """GROUP=1,8 as a name and values."""
-    name, _, values = text.partition("=")
-    if not name.isidentifier() or not all(values.split(",")):
-        raise argparse.ArgumentTypeError(f"{text!r} should read like GROUP=1,8")
-    return name, values.split(",")
-
-
-def run(rung: Rung, arguments: argparse.Namespace) -> int:
-    """Exit status 1 if a combination was left out."""
-    constants = dict(arguments.constants)
-    options = {"check": not arguments.no_check, "profile": not arguments.no_profile}
-    sweeps = [sweep(rung, constants, **options, **shape) for shape in arguments.shape or [{}]]
-    if arguments.json:
-        print(json.dumps([found.to_dict() for found in sweeps], indent=2))
-    else:
-        print("\n\n".join(map(repr, sweeps)))
-    if arguments.record:
-        if not all(row["timing"] for found in sweeps for row in found.rows):
-            raise LabkitError("Nothing was recorded: a combination has no time.")
-        print(f"Recorded in {record(rung, sweeps, arguments.record)}.")
-    return 1 if any(row["why"] for found in sweeps for row in found.rows) else 0

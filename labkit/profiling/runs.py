@@ -131,7 +131,7 @@ def _compile(kind: str, name: str, part: slice) -> dict[str, list[str] | None]:
 
     torch.set_num_threads(1)
     codes = {}
-    for case in list(fidelity.cases(name))[part]:
+    for case in fidelity.cases(name)[part]:
         try:
             if kind == "counters":
                 codes[case.name] = fidelity.machine_codes(case.run()["fn"])
