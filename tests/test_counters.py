@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
@@ -11,9 +12,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from engine_tools import add, nvrtc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labkit.emulator import Emulation
 from labkit.emulator.counters import Counters, copied_sectors
 from labkit.emulator.launch import Launch
 from labkit.emulator.trace import Trace
@@ -315,3 +318,27 @@ def test_counting_keeps_to_its_budget():
         counters.access(load, "global", "ld", 2 * BASE + (k * 256 + col) * 4, full, 4, chunk)
     counters.end()
     assert time.process_time() - start < 2.0  # four times the budget: slower machines exist
+
+
+def test_work_of_the_busiest_block():
+    """One block of 5 adds in a loop while the others leave: its share tells what the grid's size hides."""
+    source = """
+    extern "C" __global__ void k(float* a, int n, int first) {
+        if (first && blockIdx.x != 3) return;
+        for (int i = 0; i < n; ++i) a[blockIdx.x * 64 + threadIdx.x] += 1.0f;
+    }
+    """
+    ptx = nvrtc(source)
+    found = {}
+    for first in (0, 1):
+        for chunk in (64, 4096):
+            counters = Counters(sass=False)
+            emulation = Emulation(counters=counters, chunk_threads=chunk)
+            data = add(emulation, np.zeros(16 * 64, np.float32), "a")
+            args = (data, struct.pack("<i", 1000), struct.pack("<i", first))
+            for _ in range(2):
+                emulation.run(Launch(ptx, "k", (16, 1, 1), (64, 1, 1), args))
+            busiest = counters.metrics["labkit__inst_executed_busiest_block.sum"]
+            found[first, chunk] = counters.metrics["smsp__inst_executed.sum"] / busiest
+    assert found[0, 64] == pytest.approx(16, rel=0.01) and found[0, 4096] == found[0, 64]
+    assert found[1, 64] == pytest.approx(1, rel=0.1) and found[1, 4096] == found[1, 64]

@@ -703,7 +703,7 @@ def test_unused_atomic_is_a_reduction_and_hooks_see_accesses() -> None:
         def begin(self, launch, program) -> None:
             self.program = program
 
-        def end(self) -> None:
+        def end(self, busiest) -> None:
             self.ended = True
 
         def executed(self, pc, active, on) -> None:

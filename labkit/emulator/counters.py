@@ -55,6 +55,7 @@ _THREADS = "smsp__thread_inst_executed.sum"
 _RATIO = "smsp__thread_inst_executed_per_inst_executed.ratio"
 _DIVERGENT = "smsp__sass_branch_targets_threads_divergent.sum"
 _DRAM_READ = "dram__bytes_read.sum"
+_BUSIEST = "labkit__inst_executed_busiest_block.sum"
 GLOBAL_KINDS = ("ld", "st", "atom", "red")
 
 SUMS = (
@@ -67,6 +68,7 @@ SUMS = (
     _INST,
     _THREADS,
     _DIVERGENT,
+    _BUSIEST,
     *(_DISTINCT.format(k) for k in ("ld", "st")),
     _DRAM_READ,
 )
@@ -313,6 +315,7 @@ class Counters:
             _THREADS: "modeled",
             _RATIO: "modeled",
             _DIVERGENT: "modeled",
+            _BUSIEST: "modeled",
             _DRAM_READ: "modeled",
         }
 
@@ -432,8 +435,9 @@ class Counters:
         seen = self._seen.setdefault((at, kind, buffer), _Seen(width))
         seen.mark(offsets, width)
 
-    def end(self) -> None:
-        """The launch is over: fold its counts into the totals."""
+    def end(self, busiest: int = 0) -> None:
+        """The launch is over, whose busiest block ran so many instructions: fold its counts into the totals."""
+        self._totals[_BUSIEST] += busiest
         # Lanes that leave a loop at different times meet later once it is unrolled: each access has fewer of them.
         parting = [n for n, split in enumerate(self._divergent) if split]
         leaving = _leaving(self._program, parting)

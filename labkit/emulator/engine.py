@@ -35,6 +35,7 @@ from labkit.emulator.ptx import Program, Sym, Variable, parse
 from labkit.emulator.races import Conflict, Shadow
 from labkit.emulator.sampling import choose, refuse
 from labkit.emulator.schedules import Delay, delayed
+from labkit.emulator.spread import Spread
 from labkit.errors import LabkitError
 
 END = 1 << 60
@@ -110,7 +111,7 @@ class Emulation:
                 for buffer in self.memory.buffers:
                     buffer.initialized = None  # nobody knows what the other blocks would have written
             if self.counters is not None:
-                self.counters.end()
+                self.counters.end(machine.spread.busiest)
 
     def symbol(self, program: Program, variable: Variable) -> int:
         """The address of a module's `.global` or `.const` variable, made at its first use."""
@@ -211,6 +212,7 @@ class Machine:
         self.recorded = False
         self.watch = self.counters is not None or self.trace is not None or self.recorder is not None
         self.globals = Watch(self) if self.sanitize else None
+        self.spread = Spread() if self.counters is not None else None
         self.jit = None
         own = not late and (self.counters is None or hasattr(self.counters, "rows"))
         if emulation.engine != "interpreter" and own and usable():
@@ -321,6 +323,8 @@ class Machine:
         for first in range(0, total, blocks):
             self.start(Chunk(self.launch, first, min(blocks, total - first)))
             self.loop()
+            if self.spread is not None:
+                self.spread.finish()
 
     def start(self, chunk: Chunk) -> None:
         self.chunk = chunk
@@ -363,6 +367,8 @@ class Machine:
         self._specials(chunk, block)
         if self.jit is not None:
             self.jit.start()
+        if self.spread is not None:
+            self.spread.start(chunk)
         self.counters = self.emulation.counters
         self.recorded = self.recorder is not None and self.recorder.start(self)
 
@@ -463,6 +469,7 @@ class Machine:
         patience, turn = STUCK_STEPS, self.turns
         max_steps = self.emulation.max_steps
         regions = self.jit.at if self.jit is not None and not self.recorded else [None] * (len(steps) + 1)
+        spread, same, told = self.spread, mask, 0
         while True:
             if turn[pc] >= self.limit:
                 if pc in self.pending:
@@ -473,6 +480,9 @@ class Machine:
                     self.pending[pc] = mask
                     pc, mask = self.next_group()
                     since = 0
+            if mask is not same and spread is not None:
+                spread.add(same, taken - told)
+                same, told = mask, taken
             region = regions[pc]
             while region is not None and not (
                 turn[pc] + region.count <= self.limit
@@ -512,6 +522,8 @@ class Machine:
             else:
                 group = self.next_group()
                 if group is None:
+                    if spread is not None:
+                        spread.add(mask, taken - told)
                     return
                 pc, mask = group
                 since = fair = 0

@@ -64,12 +64,12 @@ class Sampled(Counters):
                 " up from theirs, and the outputs are incomplete; bytes that blocks share are left out."
             )
 
-    def end(self) -> None:
+    def end(self, busiest: int = 0) -> None:
         total, ran = self._scale
         if ran < total:
             for counts in (self._warps, self._threads, self._on, self._divergent, *self._access.values()):
                 counts[:] = [round(int(n) * total / ran) for n in counts]
-        super().end()
+        super().end(busiest)
         if self.partial:
             self.buffers.clear()
 

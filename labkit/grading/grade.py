@@ -449,7 +449,7 @@ class Grading:
             return part, {}
         counters, missed = {}, []
         for name in item.gates:
-            if not {name, *gates.COSTS, gates.THREADS} <= set(counted.metrics):
+            if not {name, *gates.COSTS, *gates.BESIDE} <= set(counted.metrics):
                 missed.append(f"{name} could not be counted.")
                 continue
             of = {"yours": counted.metrics, "optimised": optimised, "unoptimised": unoptimised}

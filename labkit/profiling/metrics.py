@@ -271,6 +271,14 @@ METRICS = (
         "Registers that ptxas moved to local memory, loads and stores in the code.",
         "less",
     ),
+    Metric(
+        "labkit__inst_executed_busiest_block.sum",
+        "work of the busiest block",
+        "instructions",
+        "Warp instructions of the block that runs the most, of each launch; all instructions over these are the blocks "
+        "that share the work.",
+        "less",
+    ),
     Metric("launch__grid_size", "blocks", "blocks", "Blocks of the launch, of several launches together."),
     Metric("launch__block_size", "threads per block", "threads", "Threads of a block."),
     Metric("launch__thread_count", "threads", "threads", "Threads of the launch, of several together."),

@@ -4,7 +4,6 @@
 # tries:  one block does everything; a grid of blocks that do nothing is there to be counted.
 # naive:  plain
 # gains:  marks
-# known:  blocks that return at once are counted as blocks; the time on a GPU tells
 # ours:   fail reads
 
 from numba import cuda
