@@ -309,6 +309,8 @@ def test_launches_are_the_files_own():
         before, inside = text.split(f"namespace of_{launch.symbol} {{\n")
         assert inside.split("}\n")[0] == f'#include "{kernel}"\n'
         assert all(f"{line}\n" in before for line in kernel.read_text().splitlines() if line.startswith("#include"))
+    text, _ = generate.source(generate.Launch("attention_bf16", "flash_mma", "_bf16"))
+    assert "D == 64 ? attention_flash_mma<64> : attention_flash_mma<128>;" in text
 
 
 def test_operators_pass_what_launches_take():

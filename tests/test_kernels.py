@@ -210,6 +210,66 @@ def test_launch_lines_in_full(tmp_path):
         run(empty, torch.zeros(0), torch.zeros(0))
 
 
+TEMPLATES = """
+// launch scale<WIDTH: 2, 4><<<1, 32>>>(Y, X, N)
+// launch shift<WIDTH: 2, 4><<<1, 32>>>(Y, N)
+// launch again<<<1, 32>>>(Y, N)
+
+__device__ int calls;
+
+template <int W>
+__global__ void scale(float *Y, const float *X, int N)
+{
+    if (threadIdx.x < N)
+        Y[threadIdx.x] = W * X[threadIdx.x];
+    if (threadIdx.x == 0)
+        calls = W;
+}
+
+template <int W>
+__global__ void shift(float *Y, int N)
+{
+    if (threadIdx.x < N)
+        Y[threadIdx.x] += 100 * W;
+}
+
+extern "C" __global__ void again(float *Y, int N)
+{
+    if (threadIdx.x < N)
+        Y[threadIdx.x] += 1000 * calls;
+}
+"""
+
+
+def test_templates(tmp_path):
+    """A launch makes the instances that its numbers choose, and kernels of the file still share variables."""
+    names = Signature(("Y",), ("X",), {"N": ("X", 0)}, {"WIDTH": 2})
+    kernel = load(written(tmp_path, "k.cu", TEMPLATES), names=names)
+    for width in (2, 4, 2):
+        assert run(kernel, torch.zeros(3), torch.ones(3), WIDTH=width).tolist() == [1101 * width] * 3
+    with recording() as record:
+        kernel.launch(torch.zeros(3), torch.ones(3), WIDTH=4)
+    code = record.launches[0].ptx
+    assert len({launch.ptx for launch in record.launches}) == 1 and "Li4E" in code and "Li2E" not in code
+    with pytest.raises(KernelError, match="k.cu:2: scale is made for WIDTH = 2 or 4, not 8"):
+        run(kernel, torch.zeros(3), torch.ones(3), WIDTH=8)
+    three = cuda_kernel(TEMPLATES, "scale<3>")
+    y, x = np.zeros(3, np.float32), np.ones(3, np.float32)
+    with emulating(Emulation()):
+        three[1, 32](y, x, 3)
+        with pytest.raises(KernelError, match=r"scale<3> takes 3 arguments \(Y, X, N\), not 2"):
+            three[1, 32](y, x)
+    assert y.tolist() == [3] * 3
+    for text, says in (
+        (TEMPLATES.replace("scale<WIDTH: 2, 4>", "scale<2>"), "k.cu:2: write a template's launch as `scale<D: 32, 64>"),
+        (TEMPLATES.replace("scale<WIDTH:", "scale<W:"), "k.cu:2: nothing is called W; there is"),
+        (TEMPLATES.replace("launch scale", "launch scald"), 'identifier "scald" is undefined'),
+        (TEMPLATES.replace("= W *", "= V *"), 'identifier "V" is undefined'),
+    ):
+        with pytest.raises(KernelError, match=says):
+            load(written(tmp_path, "k.cu", text), names=names)
+
+
 def test_prose_is_no_launch_line():
     header = parse_header("// launch the kernel so:\n// cluster of stars\n// launch k<<<1, 2, 0>>>()\n", "f.cu")
     assert [(line.kernel, line.line, line.args) for line in header.launches] == [("k", 3, ())]

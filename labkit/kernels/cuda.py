@@ -25,21 +25,23 @@ EMULATED_ARCH = "sm_90"  # what the emulator runs, and what a kernel is compiled
 
 
 def compile_ptx(
-    source: str, *, arch: str = EMULATED_ARCH, defines: Sequence[str] = (), path: str = "kernel.cu"
-) -> str:
+    source: str, *, arch: str = EMULATED_ARCH, defines: Sequence[str] = (), path: str = "kernel.cu",
+    instances: Sequence[str] = (),
+) -> str:  # fmt: skip
     """The PTX that NVRTC makes of `source` for `arch` ("sm_90", "sm_90a"), with line information.
 
     defines : "NAME" or "NAME=VALUE".  path : what the line information and the errors call the source.
+    instances : template kernels to make, such as "scale<4>".
     Raises KernelError with file, line and the compiler's sentence. Results are cached on disk.
     """
-    return _compile(source, path, tuple(defines), arch.replace("sm_", "compute_"), "ptx").decode()
+    return _compile(source, path, tuple(defines), arch.replace("sm_", "compute_"), "ptx", tuple(instances)).decode()
 
 
 def compile_cubin(
-    source: str, *, arch: str, defines: Sequence[str] = (), path: str = "kernel.cu"
+    source: str, *, arch: str, defines: Sequence[str] = (), path: str = "kernel.cu", instances: Sequence[str] = ()
 ) -> bytes:
     """The machine code of `source` for `arch` ("sm_90"); otherwise as `compile_ptx`."""
-    return _compile(source, path, tuple(defines), arch, "cubin")
+    return _compile(source, path, tuple(defines), arch, "cubin", tuple(instances))
 
 
 def compile_ltoir(source: str, *, path: str) -> bytes:
@@ -48,9 +50,11 @@ def compile_ltoir(source: str, *, path: str) -> bytes:
 
 
 @functools.lru_cache(maxsize=256)
-def _compile(source: str, path: str, defines: tuple[str, ...], arch: str, kind: str) -> bytes:
-    parts = (source, path, defines, arch, _nvrtc_version())
-    return cache.compiled(parts, kind, lambda: _nvrtc(source, path, defines, arch, kind))
+def _compile(
+    source: str, path: str, defines: tuple[str, ...], arch: str, kind: str, instances: tuple[str, ...] = ()
+) -> bytes:
+    parts = (source, path, defines, arch, instances, _nvrtc_version())
+    return cache.compiled(parts, kind, lambda: _nvrtc(source, path, defines, arch, kind, instances))
 
 
 def _nvrtc_module() -> Any:
@@ -86,7 +90,9 @@ def include_dirs() -> tuple[str, ...]:
     return tuple(str(inc) for inc in found if inc.is_dir())
 
 
-def _nvrtc(source: str, path: str, defines: tuple[str, ...], arch: str, kind: str) -> bytes:
+def _nvrtc(
+    source: str, path: str, defines: tuple[str, ...], arch: str, kind: str, instances: tuple[str, ...]
+) -> bytes:
     nvrtc = _nvrtc_module()
     options = [f"--gpu-architecture={arch}", "-std=c++17"]
     options += ["-dlto", "-rdc=true"] if kind == "ltoir" else ["-lineinfo"]
@@ -95,6 +101,8 @@ def _nvrtc(source: str, path: str, defines: tuple[str, ...], arch: str, kind: st
     encoded = [option.encode() for option in options]
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), path.encode(), 0, [], []))
     try:
+        for instance in instances:
+            _checked(nvrtc.nvrtcAddNameExpression(program, instance.encode()))
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
@@ -107,7 +115,10 @@ def _nvrtc(source: str, path: str, defines: tuple[str, ...], arch: str, kind: st
         }[kind]
         code = bytearray(_checked(size(program)))
         _checked(get(program, code))
-        return bytes(code.rstrip(b"\0") if kind == "ptx" else code)
+        if kind != "ptx":
+            return bytes(code)
+        symbols = {i: _checked(nvrtc.nvrtcGetLoweredName(program, i.encode())).decode() for i in instances}
+        return bytes(code.rstrip(b"\0")) + "".join(f"// {i} is {s}\n" for i, s in symbols.items()).encode()
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
@@ -250,8 +261,9 @@ def as_dim3(value: Any, what: str) -> tuple[int, int, int]:
 
 @dataclass(frozen=True)
 class CudaKernel:
-    """One `extern "C" __global__` function of a CUDA C++ source; made by `cuda_kernel`.
+    """One `extern "C" __global__` function of a CUDA C++ source, or a template's instance; made by `cuda_kernel`.
 
+    `name` is as C++ spells it, "scale" or "scale<4>"; `instances` are the templates' that share its module.
     `kernel[grid, block, stream=0, shared=0](*args)` launches it: on the GPU, or on the emulator where there is
     none and inside `emulating()`. Arguments are torch tensors or numpy arrays (written in place), and numbers.
     """
@@ -262,26 +274,32 @@ class CudaKernel:
     defines: tuple[str, ...] = ()
     arch: str | None = None
     cluster: tuple[int, int, int] = (1, 1, 1)
+    instances: tuple[str, ...] = ()
 
     @property
     def parameters(self) -> tuple[Parameter, ...] | None:
-        return parameters(self.source, self.name)
+        return parameters(self.source, self.name.partition("<")[0])
 
     def ptx(self, arch: str | None = None) -> str:
         """The PTX for `arch`, by default the kernel's own or the emulator's."""
         return compile_ptx(
-            self.source, arch=arch or self.arch or EMULATED_ARCH, defines=self.defines, path=self.path
-        )
+            self.source, arch=arch or self.arch or EMULATED_ARCH, defines=self.defines, path=self.path,
+            instances=self.instances,
+        )  # fmt: skip
 
     def cubin(self, arch: str) -> bytes:
         """The machine code for `arch`."""
-        return compile_cubin(self.source, arch=arch, defines=self.defines, path=self.path)
+        return compile_cubin(
+            self.source, arch=arch, defines=self.defines, path=self.path, instances=self.instances
+        )
 
     def entry(self, code: str) -> str:
         """The symbol of this kernel in its PTX; KernelError with the kernels that there are."""
         there = ptx.entries(code)
         if self.name in there:
             return self.name
+        if instance := re.search(rf"^// {re.escape(self.name)} is (\S+)$", code, re.MULTILINE):
+            return instance[1]
         mangled = [e for e in there if e.startswith(f"_Z{len(self.name)}{self.name}")]
         if len(mangled) == 1:
             return mangled[0]
@@ -344,14 +362,17 @@ def cuda_kernel(
 ) -> CudaKernel:
     """The kernel `name` of a CUDA C++ source text, compiled here and now.
 
+    name : as C++ spells it; of a template with its arguments, "scale<4>".
     defines : "NAME" or "NAME=VALUE".  arch : such as "sm_90a", by default the device's own.
     path : the file that errors point at.  Raises KernelError where the source does not compile or has no such kernel.
     """
-    kernel = CudaKernel(source, name, path or f"{name}.cu", tuple(defines), arch)
+    plain, template, _ = name.partition("<")
+    instances = (name,) if template else ()
+    kernel = CudaKernel(source, name, path or f"{plain}.cu", tuple(defines), arch, instances=instances)
     ptx = kernel.ptx()
     kernel.entry(ptx)
     if path is None:
-        _keep_lines(source, ptx, f"{name}.cu")
+        _keep_lines(source, ptx, f"{plain}.cu")
     return kernel
 
 
@@ -367,7 +388,10 @@ def _keep_lines(source: str, ptx: str, path: str) -> None:
 
 @dataclass(frozen=True)
 class LaunchLine:
-    """`// launch NAME<<<grid, block, shared>>>(args)` with its expressions parsed."""
+    """`// launch NAME<<<grid, block, shared>>>(args)` with its expressions parsed.
+
+    Of a template, `NAME<D: 32, 64>`: `template` is the number that chooses, and the values that there are.
+    """
 
     line: int
     kernel: str
@@ -376,6 +400,7 @@ class LaunchLine:
     shared: Any | None
     args: tuple[Any, ...]
     cluster: tuple[Any, ...] | None = None
+    template: tuple[str, tuple[int, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -397,8 +422,11 @@ class Header:
     constants: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
-_DIRECTIVE = re.compile(r"\s*//\s*(launch\s+\w+\s*<<<|workspace\s+\w+\s+\w+\s*\(|cluster\s*\(|tensormap\s+\w+)")
-_LAUNCH = re.compile(r"launch\s+(\w+)\s*<<<(.*)>>>\s*\((.*)\)\s*;?", re.DOTALL)
+_DIRECTIVE = re.compile(
+    r"\s*//\s*(launch\s+\w+\s*(<[^<>]*>)?\s*<<<|workspace\s+\w+\s+\w+\s*\(|cluster\s*\(|tensormap\s+\w+)"
+)
+_LAUNCH = re.compile(r"launch\s+(\w+)\s*(<[^<>]*>)?\s*<<<(.*)>>>\s*\((.*)\)\s*;?", re.DOTALL)
+_TEMPLATE = re.compile(r"<\s*(\w+)\s*:\s*(\d+(?:\s*,\s*\d+)*)\s*>")
 _WORKSPACE = re.compile(r"workspace\s+(\w+)\s+(\w+)\s*\((.*)\)", re.DOTALL)
 _CLUSTER = re.compile(r"cluster\s*\((.*)\)", re.DOTALL)
 _CONSTANT = re.compile(
@@ -428,13 +456,18 @@ def parse_header(source: str, path: str) -> Header:
         if text.startswith("tensormap"):
             raise KernelError(f"{where}: `// tensormap` lines are not supported yet.")
         if text.startswith("launch") and (found := _LAUNCH.fullmatch(text)):
-            config = expressions.parse(found[2], where)
+            config = expressions.parse(found[3], where)
             if not 2 <= len(config) <= 3:
                 raise KernelError(f"{where}: write `{found[1]}<<<grid, block, shared bytes>>>(...)`.")
             grid, block = (tuple(c.elts) if hasattr(c, "elts") else (c,) for c in config[:2])
             shared = config[2] if len(config) == 3 else None
-            args = tuple(expressions.parse(found[3], where))
-            launches.append(LaunchLine(number, found[1], grid, block, shared, args, cluster))
+            args = tuple(expressions.parse(found[4], where))
+            template = None
+            if found[2]:
+                if not (values := _TEMPLATE.fullmatch(found[2])):
+                    raise KernelError(f"{where}: write a template's launch as `{found[1]}<D: 32, 64><<<...`.")
+                template = values[1], tuple(map(int, values[2].split(",")))
+            launches.append(LaunchLine(number, found[1], grid, block, shared, args, cluster, template))
             cluster = None
         elif text.startswith("workspace") and (found := _WORKSPACE.fullmatch(text)):
             if found[2] not in WORKSPACE_DTYPES:
@@ -478,7 +511,8 @@ def check_names(header: Header, path: str, defines: Sequence[str], tensors: set[
             used += [*line.grid, *line.block, *(line.cluster or ()), *([line.shared] if line.shared else [])]
         else:
             used += line.shape
-        for name in (name for node in used for name in expressions.names(node)):
+        chosen = [line.template[0]] if isinstance(line, LaunchLine) and line.template else []
+        for name in (*chosen, *(name for node in used for name in expressions.names(node))):
             if name not in numbers:
                 known = ", ".join(sorted(tensors | numbers))
                 raise KernelError(f"{where}: nothing is called {name}; there is {known}.")
@@ -538,12 +572,13 @@ class Plan:
 
 def plan(
     header: Header,
-    kernel_of: Callable[[str], CudaKernel],
+    source: str,
     tensors: Iterable[str],
     numbers: Mapping[str, Any],
     *,
     path: str,
     defines: Sequence[str] = (),
+    arch: str | None = None,
 ) -> Plan:
     """Evaluate a header's lines. tensors : names that launch lines use.  numbers : dimensions and options."""
     names = Names(header, path, defines, numbers)
@@ -554,7 +589,9 @@ def plan(
             raise KernelError(f"{path}:{workspace.line}: workspace {workspace.name} has the shape {shape}.")
         workspaces.append((workspace.name, workspace.dtype, shape))
     known = {*tensors, *(workspace.name for workspace in header.workspaces)}
-    for line in header.launches:
+    spelled = [_instance(line, names) for line in header.launches]
+    instances = tuple(dict.fromkeys(s for s, line in zip(spelled, header.launches, strict=True) if line.template))
+    for line, name in zip(header.launches, spelled, strict=True):
         where = f"{path}:{line.line}"
         texts = [expressions.text_of(node) for node in line.args]
         args = tuple(
@@ -564,12 +601,26 @@ def plan(
         grid = as_dim3(names.integers(line.grid, line.line), f"{where}: the grid")
         block = as_dim3(names.integers(line.block, line.line), f"{where}: the block")
         shared = names.integer(line.shared, line.line) if line.shared is not None else 0
-        kernel = kernel_of(line.kernel)
+        cluster = (1, 1, 1)
         if line.cluster:
             cluster = as_dim3(names.integers(line.cluster, line.line), f"{where}: the cluster")
-            kernel = CudaKernel(kernel.source, kernel.name, kernel.path, kernel.defines, kernel.arch, cluster)
+        kernel = CudaKernel(source, name, path, tuple(defines), arch, cluster, instances)
         launches.append((kernel, grid, block, shared, args))
     return Plan(tuple(workspaces), tuple(launches))
+
+
+def _instance(line: LaunchLine, names: Names) -> str:
+    """The kernel of a line as C++ spells it."""
+    if line.template is None:
+        return line.kernel
+    name, values = line.template
+    where = f"{names.path}:{line.line}"
+    value = expressions.evaluate(expressions.parse(name, where)[0], names, where)
+    if value not in values:
+        *some, last = map(str, values)
+        there = f"{', '.join(some)} or {last}" if some else last
+        raise KernelError(f"{where}: {line.kernel} is made for {name} = {there}, not {value}.")
+    return f"{line.kernel}<{value}>"
 
 
 def run_plan(plan: Plan, tensors: Mapping[str, Any], out: Any) -> None:

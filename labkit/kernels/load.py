@@ -167,13 +167,12 @@ def _load_cuda(
         raise KernelError(f"{path}: a launch line needs names for its arguments; pass names=Signature(...).")
     tensors, numbers = {*names.outputs, *names.inputs}, {*names.dims, *names.options}
     cuda.check_names(header, str(path), defines, tensors, numbers)
-    kernels: dict[str, cuda.CudaKernel] = {}
     plans: dict[tuple, cuda.Plan] = {}
-    for line in header.launches:
-        if line.kernel not in kernels:
-            kernels[line.kernel] = cuda.cuda_kernel(
-                source, line.kernel, defines=defines, arch=arch, path=str(path)
-            )
+    some = {line.kernel: f"<{line.template[1][0]}>" if line.template else "" for line in header.launches}
+    instances = tuple(name + value for name, value in some.items() if value)
+    for name, value in some.items():  # what does not compile is said at once
+        kernel = cuda.CudaKernel(source, name + value, str(path), defines, arch, instances=instances)
+        kernel.entry(kernel.ptx())
 
     def run(out: Any, *inputs: Any, **options: Any) -> None:
         outs = tuple(out) if isinstance(out, (tuple, list)) else (out,)
@@ -195,7 +194,7 @@ def _load_cuda(
         key = tuple(numbers.items())
         if key not in plans:  # evaluated once for each set of numbers, for it takes longer than a launch
             plans[key] = cuda.plan(
-                header, kernels.__getitem__, tensors, numbers, path=str(path), defines=defines
+                header, source, tensors, numbers, path=str(path), defines=defines, arch=arch
             )
         cuda.run_plan(plans[key], tensors, outs[0])
 

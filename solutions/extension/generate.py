@@ -12,7 +12,7 @@ from pathlib import Path
 
 from labkit import problems
 from labkit.kernels import expressions
-from labkit.kernels.cuda import Header, parse_header
+from labkit.kernels.cuda import Header, LaunchLine, parse_header
 from labkit.ladder import Ladder
 
 
@@ -125,8 +125,9 @@ def _body(header: Header, out: str, tensors: set[str]) -> str:
     for line in header.launches:
         if line.cluster:
             raise NotImplementedError(f"{line.kernel} is launched in clusters, which are not generated yet.")
+        lines += _choice(line)
         if line.shared is not None:  # refused, if at all, before the first launch
-            lines.append(f'    allow_shared("{line.kernel}", {line.kernel}, {_text(line.shared)});\n')
+            lines.append(f'    allow_shared("{line.kernel}", {_kernel(line)}, {_text(line.shared)});\n')
     for line in header.launches:
         grid, block = (", ".join(f"(unsigned)({_text(node)})" for node in nodes) for nodes in (line.grid, line.block))
         shared = _text(line.shared) if line.shared is not None else "0"
@@ -137,11 +138,28 @@ def _body(header: Header, out: str, tensors: set[str]) -> str:
         lines.append(
             "    {\n"
             f"        dim3 grid({grid}), block({block});\n"
-            f"        {line.kernel}<<<grid, block, {shared}, stream>>>({args});\n"
+            f"        {_kernel(line)}<<<grid, block, {shared}, stream>>>({args});\n"
             "        C10_CUDA_KERNEL_LAUNCH_CHECK();\n"
             "    }\n"
         )
     return "".join(lines)
+
+
+def _choice(line: LaunchLine) -> list[str]:
+    """The instance of a line's template that its number chooses, under the name that `_kernel` gives."""
+    if line.template is None:
+        return []
+    name, values = line.template
+    among = " : ".join(f"{name} == {v} ? {line.kernel}<{v}>" for v in values[:-1])
+    return [
+        f"    TORCH_CHECK({' || '.join(f'{name} == {v}' for v in values)}, "
+        f'"{line.kernel} is not made for {name} = ", {name});\n',
+        f"    auto *{_kernel(line)} = {f'{among} : ' * bool(among)}{line.kernel}<{values[-1]}>;\n",
+    ]
+
+
+def _kernel(line: LaunchLine) -> str:
+    return f"chosen_{line.kernel}" if line.template else line.kernel
 
 
 def _text(node) -> str:

@@ -9,8 +9,8 @@
 // a loop of their own, without checks.
 // Watch: tensor operations; shared wavefronts per tensor operation; stalls on exp2 (MUFU) between the products.
 //
-// launch attention_flash_mma<<<((N + BM - 1) / BM * (B * H)), (THREADS), 2 * (BM * D
-//     + 2 * STAGES * min(BM * D, TILE))>>>(O, L, Q, K, V, H / HK, N, NK, D, scale, causal)
+// launch attention_flash_mma<D: 32, 64, 128><<<((N + BM - 1) / BM * (B * H)), (THREADS), 2 * (BM * D
+//     + 2 * STAGES * min(BM * D, TILE))>>>(O, L, Q, K, V, H / HK, N, NK, scale, causal)
 
 #ifdef BF16
 #include <cuda_bf16.h>
@@ -90,10 +90,11 @@ __device__ float exp2_fast(float x)
     return y;
 }
 
-// group: query heads per key head.
+// group: query heads per key head. Q, K, V and O begin on 16 bytes.
 template <int D>
-__device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int group, int N, int NK, float scale,
-                       int causal)
+__global__ void __launch_bounds__(THREADS, 2)
+attention_flash_mma(T *O, float *L, const T *Q, const T *K, const T *V, int group, int N, int NK, float scale,
+                    int causal)
 {
     constexpr int BN = TILE / D < BM ? TILE / D : BM;    // keys of a tile
     constexpr int MM = WM / 16, STAGE = 2 * BN * D * 2;  // fragments down a warp; bytes of K and V
@@ -245,17 +246,4 @@ __device__ void attend(T *O, float *L, const T *Q, const T *K, const T *V, int g
             if (lane % 4 == 0)
                 L[row] = (m[i][half] + log2f(sum)) * 0.6931471805599453f;
         }
-}
-
-// Q, K, V and O begin on 16 bytes.
-extern "C" __global__ void __launch_bounds__(THREADS, 2)
-attention_flash_mma(T *O, float *L, const T *Q, const T *K, const T *V, int group, int N, int NK, int D, float scale,
-                    int causal)
-{
-    if (D == 32)
-        attend<32>(O, L, Q, K, V, group, N, NK, scale, causal);
-    else if (D == 64)
-        attend<64>(O, L, Q, K, V, group, N, NK, scale, causal);
-    else
-        attend<128>(O, L, Q, K, V, group, N, NK, scale, causal);
 }

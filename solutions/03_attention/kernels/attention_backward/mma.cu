@@ -13,9 +13,10 @@
 // workspace R float32 (B, H, (N + BM - 1) / BM * BM, 2)
 // workspace S float32 (B, H, (N + BM - 1) / BM * BM, D)
 // launch attention_backward_mma_rows<<<((N + BM - 1) / BM * (B * H)), (THREADS), 0>>>(R, S, O, dO, L, N, D)
-// launch attention_backward_mma<<<((NK + BN - 1) / BN * (B * HK)), (THREADS), 2 * (2 * BN * D + STAGES * 2 * BM * D +
-//     2 * BN * BM) + STAGES * BM * 8>>>(S, dK, dV, Q, K, V, dO, R, H / HK, N, NK, D, scale, causal)
-// launch attention_backward_mma_queries<<<((N + BM - 1) / BM * (B * H)), (THREADS), 0>>>(dQ, S, N, D, scale)
+// launch attention_backward_mma<D: 32, 64, 128><<<((NK + BN - 1) / BN * (B * HK)), (THREADS), 2 * (2 * BN * D
+//     + STAGES * 2 * BM * D + 2 * BN * BM) + STAGES * BM * 8>>>(S, dK, dV, Q, K, V, dO, R, H / HK, N, NK, scale, causal)
+// launch attention_backward_mma_queries<D: 32, 64, 128><<<((N + BM - 1) / BM * (B * H)), (THREADS), 0>>>(dQ, S, N,
+//     scale)
 
 #ifdef BF16
 #include <cuda_bf16.h>
@@ -156,9 +157,10 @@ extern "C" __global__ void attention_backward_mma_rows(float *R, float *S, const
 
 // The sums of dQ, which lie in the order of the lanes that added them, times scale.
 template <int D>
-__device__ void finish(T *dQ, const float *S, int N, float scale)
+__global__ void attention_backward_mma_queries(T *dQ, const float *S, int N, float scale)
 {
     using W = Share<D>;
+    scale = scale == 0.0f ? 1.0f / sqrtf(D) : scale;
     int tiles = (N + BM - 1) / BM, head = blockIdx.x / tiles, row0 = blockIdx.x % tiles * BM;
     const float4 *s = (const float4 *)(S + (size_t)blockIdx.x * BM * D);
     for (int at = threadIdx.x; at < BM * D / 16; at += THREADS) {  // 64 bytes of 4 lanes: 8 columns of 2 rows
@@ -178,12 +180,14 @@ __device__ void finish(T *dQ, const float *S, int N, float scale)
     }
 }
 
-// group: query heads per key head.
+// group: query heads per key head. All tensors begin on 16 bytes.
 template <int D>
-__device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const T *V, const T *dO, const float *R,
-                          int group, int N, int NK, float scale, int causal)
+__global__ void __launch_bounds__(THREADS, 1)
+attention_backward_mma(float *S, T *dK, T *dV, const T *Q, const T *K, const T *V, const T *dO, const float *R,
+                       int group, int N, int NK, float scale, int causal)
 {
     using W = Share<D>;
+    scale = scale == 0.0f ? 1.0f / sqrtf(D) : scale;
     constexpr int STAGE = 2 * BM * D * 2, KEYS = BN * D * 2, PS = BN * BM * 2;  // bytes of Q and dO, K, P
     extern __shared__ __align__(128) T shared[];
     int tiles = (NK + BN - 1) / BN, head = blockIdx.x / tiles, col0 = blockIdx.x % tiles * BN;
@@ -362,29 +366,4 @@ __device__ void propagate(float *S, T *dK, T *dV, const T *Q, const T *K, const 
             *(unsigned *)(dV + at) = pack(of_v[0], of_v[1]);
         }
     }
-}
-
-// All tensors begin on 16 bytes.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-attention_backward_mma(float *S, T *dK, T *dV, const T *Q, const T *K, const T *V, const T *dO, const float *R,
-                       int group, int N, int NK, int D, float scale, int causal)
-{
-    scale = scale == 0.0f ? 1.0f / sqrtf(D) : scale;
-    if (D == 32)
-        propagate<32>(S, dK, dV, Q, K, V, dO, R, group, N, NK, scale, causal);
-    else if (D == 64)
-        propagate<64>(S, dK, dV, Q, K, V, dO, R, group, N, NK, scale, causal);
-    else
-        propagate<128>(S, dK, dV, Q, K, V, dO, R, group, N, NK, scale, causal);
-}
-
-extern "C" __global__ void attention_backward_mma_queries(T *dQ, const float *S, int N, int D, float scale)
-{
-    scale = scale == 0.0f ? 1.0f / sqrtf(D) : scale;
-    if (D == 32)
-        finish<32>(dQ, S, N, scale);
-    else if (D == 64)
-        finish<64>(dQ, S, N, scale);
-    else
-        finish<128>(dQ, S, N, scale);
 }
