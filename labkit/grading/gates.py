@@ -2,8 +2,8 @@
 
 A gate names one counter. A kernel could please that alone: with atomics, which are no loads; with busy warps beside
 diverging ones, which raise the mean of lanes; with blocks that do nothing beside one that does it all; with no shared
-memory at all, and two rungs lower. So reads by atomics count as loads, lanes are judged by how many stay idle, blocks by
-how many of the busiest one the work would fill, and no other cost may be far beyond what both references have.
+memory at all, and two rungs lower. So reads by atomics count as loads, lanes are judged by how many stay idle, blocks
+by how many like the busiest one the work would fill, and no other cost may be far beyond what both references have.
 """
 
 from __future__ import annotations
