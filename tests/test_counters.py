@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labkit.emulator import Emulation
-from labkit.emulator.counters import Counters, copied_sectors
+from labkit.emulator.counters import Counters
 from labkit.emulator.launch import Launch
 from labkit.emulator.trace import Trace
 
@@ -239,40 +239,32 @@ def test_launches_add_up_and_ratios_are_made_anew():
     assert counters.buffers == {0: {"ld": 256, "st": 0}} and counters.launches == 2
 
 
-def rows_of(pieces, base, stride):
-    """Addresses of 16-byte pieces, `pieces` to a row; rows are `stride` bytes apart."""
-    lane = np.arange(32)
-    return (base + lane // pieces * stride + lane % pieces * 16)[None]
+COPIES = json.loads((Path(__file__).parent / "copies_h200.json").read_text())["readings"]
 
 
-@pytest.mark.parametrize(
-    "addr, to, sectors",
-    [
-        (rows_of(32, 0, 0), rows_of(32, 0, 0), 16),
-        # Rows of 256 bytes, 272 apart in shared memory: the second one's pairs 6, 7 and 14, 15 go to two lines each.
-        (rows_of(16, 0, 256), rows_of(16, 0, 272), 18),
-        # Rows of 64 bytes, two to a line. What starts in the middle of a sector takes 2 all the same, 3 in two lines.
-        (rows_of(4, 0, 256), rows_of(4, 0, 64), 16),
-        (rows_of(4, 16, 256), rows_of(4, 0, 64), 16),
-        (rows_of(4, 80, 256), rows_of(4, 0, 64), 24),
-        (rows_of(4, 0, 144), rows_of(4, 0, 64), 18),
-        # The same row every time comes every time.
-        (rows_of(4, 0, 0), rows_of(4, 0, 64), 16),
-    ],
-)
-def test_copies_to_shared_memory_count_per_line_of_it(addr, to, sectors):
-    assert copied_sectors(addr, to, None) == (sectors, True)
-    two, off = np.concatenate([addr, addr + 128]), np.zeros((2, 32), bool)
-    assert copied_sectors(two, np.concatenate([to, to]), off) == (0, True)
-    off[1, :4] = True
-    assert copied_sectors(two, np.concatenate([to, to]), off)[0] == (3 if addr[0, 0] == 80 else 2)
-
-
-def test_copies_that_no_reading_decides_say_so():
-    addr = np.where(np.arange(32) < 2, np.arange(32) * 32, 4096)[None]
-    active = np.arange(32)[None] < 2
-    # Two even pieces of a line become an even and an odd one.
-    assert copied_sectors(addr, np.arange(32)[None] * 16, active) == (2, False)
+def test_copies_to_shared_memory():
+    """Each by a warp of its own: all lanes' parts, zeros, both ways, against an H200."""
+    unsure = 0
+    for width, past_l1, requests, sectors, lanes in COPIES:
+        table = np.zeros((32, 3), np.int64)
+        table[: len(lanes)] = np.reshape(lanes, (-1, 3))
+        addr, to, sizes = table.T
+        instr = instruction(0, "cp", mods=("async", "cg" if past_l1 else "ca"))
+        counters = started(instr)
+        args = BASE + addr, Mask(sizes > 0), width, chunk_of(32), to, sizes
+        counters.access(instr, "global", "ld", *args)
+        counters.end()
+        metrics = counters.metrics
+        assert metrics["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"] == requests
+        touched = {a + k for a, _, size in lanes for k in range(-size // 4 * -4)}
+        assert metrics["labkit__distinct_bytes_global_op_ld.sum"] == len(touched)
+        pieces = {(piece, a // 128) for a, piece, size in lanes if size}
+        if past_l1 and len(pieces) > len({piece for piece, _ in pieces}):
+            assert counters.fidelity["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == "bound"
+            unsure += 1
+        else:
+            assert metrics["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == sectors
+    assert unsure == 1 and len(COPIES) == 565
 
 
 def test_distinct_bytes_of_mixed_widths_and_buffers():

@@ -1021,8 +1021,8 @@ class Compiler:
                     one = m.gather(word, place, j) if place.view is None else place.view[place.index + j]
                     got[k] = np.where(some.where, one, u32(0)) & full_words(size, sizes, k)
                 if m.watch:
-                    plain = whole and (reading is mask or _apart(at, mask.where, sizes <= 0))
-                    m.report(source, Place(at, reading, "global", None, None), reading, to.address, plain)
+                    parts = None if whole else sizes
+                    m.report(source, Place(at, reading, "global", None, None), reading, to.address, parts)
             m.copies.issue(dest, to, [np.broadcast_to(w, (m.chunk.lanes,))[mask.index] for w in got])
 
         return step
@@ -1128,14 +1128,6 @@ def _space(i: Instruction) -> str:
         if word in ("global", "shared", "local", "const", "param"):
             return word
     return "generic"
-
-
-def _apart(address: np.ndarray, active: np.ndarray, idle: np.ndarray) -> bool:
-    """Whether no lane that copies nothing names 16 bytes which another lane of its warp names too."""
-    lanes = len(active)
-    pieces = np.where(active, np.broadcast_to(address, (lanes,)) >> 4, -1 - np.arange(lanes)).reshape(-1, 32)
-    pieces = np.sort(pieces[(idle & active).reshape(-1, 32).any(axis=1)])
-    return not (pieces[:, 1:] == pieces[:, :-1]).any()
 
 
 def _ballot(bits: np.ndarray) -> np.ndarray:

@@ -5,8 +5,8 @@ the last digit (tests/counters_h200.json holds the readings):
 
 * global: one request per warp instruction with an active lane; sectors are the distinct 32-byte
   pieces that its lanes touch. Atomics repeat a sector as often as its most wanted element.
-* cp.async.cg of 16 bytes: for each line of 128 bytes that lanes read and each such line of shared memory that they
-  write, as many sectors as the lanes of one half of the sectors, the one that more lanes read.
+* cp.async: by the lanes that copy anything, however much. Through the L1 (.ca) as loads do; past it (.cg) a sector for
+  each 32 bytes of shared memory that lanes write from one line of 128 bytes (tests/copies_h200.json has readings).
 * shared: a wavefront serves each of the 32 banks (4 bytes wide) one word. 8-byte accesses go by half
   warps and 16-byte ones by quarter warps; a load whose lanes (n, n^1), or (n, n^2), all agree on
   the address takes half as many passes. Atomics serve one lane per bank and wavefront.
@@ -129,21 +129,15 @@ def atomic_sectors(addr: np.ndarray, active: np.ndarray | None, width: int) -> i
 def copied_sectors(addr: np.ndarray, to: np.ndarray, active: np.ndarray | None) -> tuple[int, bool]:
     """Sectors of copies of 16 bytes past the L1, from `addr` to `to` in shared memory, int64 (warps, 32).
 
-    A sector brings two pieces of 16 bytes, an even and an odd one of their line, and to one line. What lies beside each
-    other in memory and not in one line of shared memory, comes twice. Also returns whether it does not matter if pieces
-    are even where they come from, or where they go: no reading tells.
+    A sector fills 32 bytes of shared memory from one line of 128 bytes, wherever its two pieces lie in that. Also
+    returns whether it is sure: of lanes that write the same piece, no reading tells which one counts.
     """
     active = np.ones(addr.shape, dtype=bool) if active is None else active
-    columns = np.nonzero(active)[0], addr[active] // LINE, to[active] // LINE
-    if not len(columns[0]):
-        return 0, True
+    pieces = np.sort(np.where(active, to // 16, -1 - np.arange(LANES)), axis=1)
+    columns = to[active] // SECTOR, addr[active] // LINE, np.nonzero(active)[0]
     order = np.lexsort(columns)
-    first = _starts(*(column[order] for column in columns))
-    found = []
-    for place in (addr, to):
-        odd = (place[active][order] // 16) & 1
-        found.append(int(np.maximum(np.add.reduceat(odd, first), np.add.reduceat(1 - odd, first)).sum()))
-    return found[0], found[0] == found[1]
+    sectors = len(_starts(*(column[order] for column in columns))) if len(order) else 0
+    return sectors, not (pieces[:, 1:] == pieces[:, :-1]).any()
 
 
 def wavefronts(
@@ -364,22 +358,17 @@ class Counters:
 
     def access(
         self, instr: Instruction, space: str, kind: str, addr: Any, mask: Any, width: int, chunk: Any, to: Any = None,
-        whole: bool = True,
+        sizes: Any = None,
     ) -> None:  # fmt: skip
         """The lanes of `mask` access `width` bytes each at `addr` (one per thread, or one for all).
 
-        to : where in shared memory cp.async brings them. whole : all of each lane's, and not fewer bytes and zeros; nor
-        did a lane that copies nothing name what another one names.
+        to : where in shared memory cp.async brings them.  sizes : how many of them, where that is not all everywhere.
         """
         if space not in ("global", "shared", "local") or not mask.threads:
             return
         pc = instr.index
-        past_l1 = to is not None and "cg" in instr.mods
-        if to is not None and not (whole and (past_l1 or width == 4)):
-            # No reading tells how these go through the L1. Four do that what is not whole takes a few sectors more.
-            self._fidelity[_SECTORS.format("global", "ld")] = "bound"
-        if past_l1:
-            self._copy(pc, addr, _bits(mask, chunk), mask.warps, width, to, len(chunk.valid))
+        if to is not None:
+            self._copy(instr, addr, _bits(mask, chunk), mask.warps, width, chunk, to, sizes)
             return
         kind = self._kinds.get(pc, kind)
         last = self._memo.get(pc)
@@ -399,11 +388,25 @@ class Counters:
         for k in range(3):
             total[k] += counts[k]
 
-    def _copy(self, pc: int, addr: Any, bits: np.ndarray | None, warps: int, width: int, to: Any, threads: int) -> None:
-        self._mark(pc, "ld", addr, bits, width)
-        rows = (np.broadcast_to(np.asarray(a, dtype=np.int64), (threads,)).reshape(-1, LANES) for a in (addr, to))
-        sectors, sure = copied_sectors(*rows, None if bits is None else bits.reshape(-1, LANES))
-        total = self._access.setdefault((pc, "global", "ld"), [0, 0, 0])
+    def _copy(
+        self, instr: Instruction, addr: Any, bits: np.ndarray | None, warps: int, width: int, chunk: Any, to: Any,
+        sizes: Any,
+    ) -> None:  # fmt: skip
+        if sizes is None:
+            self._mark(instr.index, "ld", addr, bits, width)
+        else:
+            for shift in range(0, width, 4):
+                some = (sizes > shift) & (chunk.valid if bits is None else bits)
+                if some.any():
+                    self._mark(instr.index, "ld", addr + shift, some, min(width, 4))
+        threads = (len(chunk.valid),)
+        addr, to = (np.broadcast_to(np.asarray(a, dtype=np.int64), threads).reshape(-1, LANES) for a in (addr, to))
+        active = None if bits is None else bits.reshape(-1, LANES)
+        if "cg" in instr.mods:
+            sectors, sure = copied_sectors(addr, to, active)
+        else:
+            sectors, sure = distinct(addr // SECTOR, active), True
+        total = self._access.setdefault((instr.index, "global", "ld"), [0, 0, 0])
         total[0] += warps
         total[1] += sectors
         if not sure:

@@ -1256,10 +1256,10 @@ class Machine:
             return f"{mend}; {warp} is enough only where all threads that share elements are of one warp, as these two."
         return f"{mend}."
 
-    def report(self, access: Access, place: Place, mask: Mask, to: object = None, whole: bool = True) -> None:
+    def report(self, access: Access, place: Place, mask: Mask, to: object = None, sizes: object = None) -> None:
         """Tell counters and trace of an access.
 
-        `to` is where in shared memory cp.async brings what it reads, `whole` whether each lane's is as much as can be.
+        `to` is where in shared memory cp.async brings what it reads, `sizes` the bytes of it if that is not all.
         """
         address = place.address
         space = access.reported or place.space
@@ -1267,7 +1267,7 @@ class Machine:
             address = address & s64((1 << 60) - 1)
         said = access.instruction, space, access.kind, address, mask, access.width, self.chunk
         if self.counters is not None:
-            self.counters.access(*said, *(() if to is None else (to, whole)))
+            self.counters.access(*said, *(() if to is None else (to, sizes)))
         if self.trace is not None:
             self.trace.access(*said)
 
