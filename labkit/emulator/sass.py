@@ -107,13 +107,17 @@ class Machine:
 
 @dataclass(frozen=True)
 class Sass:
-    """A machine instruction; `at` is (file, line) of the innermost source position, `guard` such as "@!P0"."""
+    """A machine instruction; `at` is (file, line) of the innermost source position, `guard` such as "@!P0".
+
+    `routine` names ptxas's own function that it is part of, such as "__cuda_sm20_div_u64": its line is the kernel's last.
+    """
 
     block: int
     at: tuple[str, int] | None
     op: str
     operands: str
     guard: str = ""
+    routine: str = ""
 
 
 # ---------------------------------------------------------------------------- PTX to SASS
@@ -259,6 +263,7 @@ def _disassemble(cubin: bytes) -> str:
 
 
 _LINE = re.compile(r'\s*//## File "(.*?)", line (\d+)')
+_ROUTINE = re.compile(r"\$__internal_\d+_\$(\w+):")
 _CODE = re.compile(r"\s*/\*[0-9a-f]{4,}\*/\s+(?:(@!?U?P\w+)\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _USED = re.compile(r"Used (\d+) registers")
 _SMEM = re.compile(r"(\d+) bytes smem")
@@ -266,20 +271,22 @@ _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) b
 
 
 def _read(text: str, log: str, entry: str) -> Machine:
-    code, at, block, inside = [], None, 0, False
+    code, at, block, inside, routine = [], None, 0, False, ""
     for line in text.splitlines():
         if line.startswith(".text."):
             inside = line == f".text.{entry}:"
-            at = None
+            at, routine = None, ""
         elif not inside:
             continue
         elif match := _LINE.match(line):
             at = (match[1], int(match[2]))
         elif line.startswith(".L_"):
             block += 1
+        elif match := _ROUTINE.match(line):
+            block, routine = block + 1, match[1]
         elif match := _CODE.match(line):
             guard, op, operands = match[1] or "", match[2], match[3]
-            code.append(Sass(block, at, op, operands, guard))
+            code.append(Sass(block, at, op, operands, guard, routine))
             if op.split(".")[0] in ("BRA", "EXIT", "BAR", "RET", "BRX", "CALL", "WARPSYNC"):
                 block += 1
     if not code:

@@ -458,20 +458,27 @@ def _issued(counted: Mapping[int, int], launch: Launch, program: Any) -> float:
     """Machine instructions for PTX instructions that were executed `counted` times, line by line.
 
     A line's share of the machine code, over how often ptxas has unrolled it; lines with nothing to tell that by are
-    taken to be unrolled as those are that run about as often.
+    taken to be unrolled as those are that run about as often. ptxas's own routines run as often as they are called:
+    those of 64-bit divisions each time, and those of floating point for no ordinary numbers.
     """
-    machine, ptx, unrolled = Counter(), Counter(), {}
+    machine, ptx, unrolled, routines = Counter(), Counter(), {}, Counter()
     runs: dict[Any, int] = defaultdict(int)
     for sass in machine_code(launch.ptx, launch.entry, max_registers=launch.max_registers).code:
         name = sass.op.split(".")[0]
+        if sass.routine:
+            routines[sass.routine] += name != "NOP"
+            continue
         if name != "NOP":
             machine[sass.at] += 1
         kind = "floats" if name[1:] in ("FMA", "ADD", "MUL") and name[0] in "FD" else None
         kind = {"LDG": "global", "STG": "global", "LDS": "shared", "STS": "shared"}.get(name, kind)
         machine[sass.at, kind] += 1
+    total = 0.0
     for i in program.instructions:
         runs[i.inner] += counted.get(i.index, 0)
         ptx[i.inner] += 1
+        if i.op in ("div", "rem") and i.type in ("s64", "u64"):
+            total += counted.get(i.index, 0) * routines[f"__cuda_sm20_{i.op}_{i.type}"]
         kind = None
         if i.op in ("add", "sub", "mul", "fma", "mad") and (i.type or "").startswith("f"):
             kind = "floats"
@@ -483,7 +490,6 @@ def _issued(counted: Mapping[int, int], launch: Launch, program: Any) -> float:
         kind = next((k for k in _ANCHORS if ptx[at, k] and machine[at, k]), None)
         if kind:
             unrolled[at] = machine[at, kind] / ptx[at, kind]
-    total = 0.0
     for at, often in turns.items():
         times = unrolled.get(at)
         if times is None:
