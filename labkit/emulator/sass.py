@@ -109,7 +109,8 @@ class Machine:
 class Sass:
     """A machine instruction; `at` is (file, line) of the innermost source position, `guard` such as "@!P0".
 
-    `routine` names ptxas's own function that it is part of, such as "__cuda_sm20_div_u64": its line is the kernel's last.
+    `routine` names the function of ptxas that it is part of, such as "__cuda_sm20_div_u64"; its line is that of the
+    kernel's end.
     """
 
     block: int
