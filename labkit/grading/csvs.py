@@ -22,7 +22,8 @@ def items(results: list[dict]) -> str:
     for result in results:
         for item in result["items"]:
             points = {p["name"]: p["points"] for p in item["parts"] if p["state"] != "pending"}
-            said = " ".join(wording.told(item, p["message"]) for p in item["parts"] if p["state"] != "pass")
+            told = [wording.told(item, p["message"]) for p in item["parts"] if p["state"] != "pass"]
+            said = " ".join(dict.fromkeys(told))
             cells = [result["submission"], item["id"], item["kind"], item["state"], item["points"], item["possible"]]
             rows.writerow([tame(cell) for cell in (*cells, *(points.get(name, "") for name in PARTS), said)])
     return text.getvalue()
