@@ -103,6 +103,18 @@ def test_every_gate_tells_a_rung_from_the_one_below(tmp_path, problem):
                 assert not gates.excesses(optimised, optimised, unoptimised)
 
 
+def test_a_cost_beyond_both_references_is_told_and_a_trifle_is_none():
+    """Partial results of smaller pieces are many times the stores, and nothing beside the loads."""
+    names = gates.needed((gates.BLOCKS,))
+    ours = dict.fromkeys(names, 0.0)
+    ours |= {gates.LOAD_SECTORS: 66496.0, gates.STORE_SECTORS: 352.0, gates.INSTRUCTIONS: 9e3}
+    assert not gates.excesses(ours | {gates.STORE_SECTORS: 1216.0}, ours, ours)
+    (said,) = gates.excesses(ours | {gates.STORE_SECTORS: 8000.0}, ours, ours)
+    assert said == "It takes 8,000 sectors of global stores; of our two kernels, none takes more than 352."
+    (said,) = gates.excesses(ours | {gates.INSTRUCTIONS: 20e3}, ours, ours)
+    assert "20,000 instructions of warps" in said and "9,000" in said
+
+
 def test_wrong_kernels_lose_points_for_the_right_reason(tmp_path, table):
     naive = _kernel().replace("blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y", "ROW").replace(
         "blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x", "blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y"

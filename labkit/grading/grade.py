@@ -456,9 +456,10 @@ class Grading:
             three = {which: gates.shown(metrics, name) for which, metrics in of.items()}
             counters[name] = three
             if not gates.passes(name, counted.metrics, optimised, unoptimised):
+                note = gates.note(name)
                 missed.append(
                     f"{name} reads {three['yours']:,.6g}; with what this rung is about it reads "
-                    f"{three['optimised']:,.6g}, without it {three['unoptimised']:,.6g}{gates.note(name)}."
+                    f"{three['optimised']:,.6g}, without it {three['unoptimised']:,.6g}{note and f' ({note})'}."
                 )
         if not missed:
             missed = gates.excesses(counted.metrics, optimised, unoptimised)

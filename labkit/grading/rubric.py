@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from labkit.grading import wording
+from labkit.grading.gates import SLACK
 from labkit.grading.scheme import BANDS, SHARES, Item, Scheme, load
 from labkit.profiling.metrics import describe
 
@@ -29,6 +30,10 @@ a number, arithmetic such as `3 * 256**2`, or a word in quotes.
   rung is about. It is taken at one shape, and compared with two kernels of ours: one with what the rung is about
   (*optimised*), and the rung below (*unoptimised*). You have the points if each of your counts is nearer to the
   optimised one, as a factor, or better. Your report shows all three numbers. `mine.profile()` shows yours before.
+  Atomics count as loads. Lanes are judged by how many stay idle in all. Blocks count by their work: all instructions
+  over those of the busiest block, so that a block that returns at once counts for next to nothing. And no count may
+  be bought with another: you do not have the points where your kernel takes more than {slack:g} times the
+  instructions, or the sectors of loads or of stores, of the more costly of our two.
 - **Time** ({time:.0%}, where the table says so). Your kernel and ours are timed in turns on the same GPU.
   {bands}
   Without a GPU these points wait; they are never lost because of that.
@@ -45,7 +50,7 @@ def text(scheme: Scheme) -> str:
     """The page."""
     bands = ", ".join(f"{share:.0%} of them from {speed:.0%}" for speed, share in BANDS[1:])
     said = f"You have all of its points from {BANDS[0][0]:.0%} of our speed, {bands}."
-    parts = [_HEAD.format(**SHARES, bands=said)]
+    parts = [_HEAD.format(**SHARES, slack=SLACK, bands=said)]
     for notebook in scheme.notebooks:
         items = scheme.of([notebook]).items
         rows = "".join(_row(item) for item in items)

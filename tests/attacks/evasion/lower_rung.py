@@ -4,7 +4,7 @@
 # tries:  a kernel without shared memory has no conflicts in it, and is two rungs lower.
 # naive:  plain
 # gains:  marks
-# ours:   fail reads
+# ours:   fail takes
 
 from numba import cuda
 
