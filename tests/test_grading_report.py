@@ -14,7 +14,7 @@ from grading_results import HIDDEN, KERNEL, KNOWN, LOADS, WRONG, answer, explain
 from labkit import cli, problems
 from labkit.check import compare
 from labkit.errors import LabkitError
-from labkit.grading import csvs, manual, report, results, rubric, scheme, similar, wording
+from labkit.grading import csvs, gates, manual, report, results, rubric, scheme, similar, wording
 from labkit.plots import small
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,6 +81,19 @@ def test_a_kernel_that_is_right_and_not_what_the_rung_is_about_is_partly_right()
     assert "unoptimised side: 1 of 1 counter. Counted at M=64 N=48." in page
 
 
+def test_a_counter_that_is_judged_by_more_than_it_reads_says_so():
+    blocks = {gates.BLOCKS: {"yours": 1.2, "optimised": 16.0, "unoptimised": 1.0}}
+    page = _Page(report.student(result(items=[kernel("vector_add--grid--numba", counters=blocks)]))).text
+    assert "Blocks count by their work: all instructions over those of the busiest block." in page
+    lanes = {gates.LANES: {"yours": 30.0, "optimised": 31.0, "unoptimised": 17.0}}  # but more idle
+    item = kernel("divergence--select--numba", counters=lanes)
+    item["parts"][1].update(state="fail", points=0.0, message=f"{gates.LANES} reads 30; with what this rung is about")
+    item = results.item(item["id"], "kernel", item["parts"], item["counters"])
+    page = _Page(report.student(result(items=[item]))).text
+    assert "On the unoptimised side: 1 of 1 counter." in page and "Judged by how many lanes stay idle in all." in page
+    assert "Active lanes per instruction not right yet" in page
+
+
 def test_nothing_hidden_is_in_a_students_page():
     known = kernel("gemm--naive--numba", fails=f"{KNOWN}: A[0] {WRONG}")
     made = result(
@@ -145,14 +158,23 @@ def test_what_a_submission_says_stays_text_and_pages_load_nothing():
 # --- the class -------------------------------------------------------------------------------------------
 
 
+def test_items_say_each_sentence_once():
+    late = [results.part(name, 1.0, "missing", "Nothing was handed in here.") for name in ("correct", "structure")]
+    made = result(items=[results.item("gemm--coalesced--numba", "kernel", late, state="missing")])
+    assert csvs.items([made]).count("Nothing was handed in here.") == 1
+
+
 def test_the_class_page_counts_states_and_names_who_needs_a_look():
     found = [
         result("ada", [kernel(), answer()]), result("bob", [kernel(fails=f"{KNOWN}: no."), answer()], seconds=99.0),
         result("cyd", [kernel(), answer(right=False)],
                review=[{"what": "calls torch.matmul", "where": "gemm--coalesced--numba", "line": 12}]),
-        ungradable("eve"),
+        ungradable("eve"), result("fay", [answer()], faults=["a.ipynb is broken at line 7.", *"ABC"]),
     ]  # fmt: skip
-    page = _Page(report.overview(found, [], report.pages(["ada"])))
+    faults = _Page(report.overview(found, [])).text
+    assert "fay a.ipynb is broken at line 7. A B And 1 more, on the student's page." in faults
+    page = _Page(report.overview(found[:-1], [], report.pages(["ada"])))
+    assert "Faults of notebooks" not in page.text
     assert "4 submissions: 3 graded, 1 ungradable." in page.text
     assert "Median 10 of 12 points; from 2 to 12." in page.text
     assert "eve ungradable eve.ipynb is no notebook" in page.text

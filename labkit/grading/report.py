@@ -14,12 +14,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from labkit.grading import csvs, manual, results, similar, wording
+from labkit.grading import csvs, gates, manual, results, similar, wording
 from labkit.plots import small
 from labkit.profiling.metrics import amount, describe
 
 MOST_PAIRS = 3  # of a group of near-identical submissions, with their texts
 MOST_SLOW = 10
+MOST_FAULTS = 3  # of a submission, in the page of the class
 CONTEXT = 2  # lines shown above and below the one that a message names
 INDEX = "index.html"
 
@@ -172,7 +173,7 @@ def _item(number: int, item: dict[str, Any]) -> str:
 
 def _said(item: dict[str, Any], part: dict[str, Any]) -> str:
     if part["name"] == "structure" and item["counters"]:  # the table says which
-        wrong = sum(not _passes(values) for values in item["counters"].values())
+        wrong = sum(not _passes(item, metric) for metric in item["counters"])
         shape = " ".join(f"{name}={size}" for name, size in (part["details"].get("shape") or {}).items())
         taken = f" Counted at {shape}." if shape else ""
         if wrong:
@@ -213,20 +214,24 @@ def _counters(item: dict[str, Any]) -> str:
     for metric, values in item["counters"].items():
         about = describe(metric)
         numbers = "".join(f'<td class="n">{amount(values[name])}</td>' for name in small.KERNELS)
-        state = "pass" if _passes(values) else "fail"
+        state = "pass" if _passes(item, metric) else "fail"
+        note = gates.note(metric)
+        text = f"{about.text} {note[:1].upper()}{note[1:]}." if note else about.text
         rows.append(
             f"<tr><td><b>{escape(about.title[:1].upper() + about.title[1:])}</b> {_state(state)}"
-            f'<br><span class="dim">{escape(about.text)}</span><br><code class="dim">{escape(metric)}</code></td>'
+            f'<br><span class="dim">{escape(text)}</span><br><code class="dim">{escape(metric)}</code></td>'
             f"{numbers}<td>{small.counter(**values)}</td></tr>"
         )
     heads = "".join(f'<th class="n">{small.key(name)} {name}</th>' for name in small.KERNELS)
     return f'<table class="counters"><tr><th>counter</th>{heads}<th></th></tr>{"".join(rows)}</table>'
 
 
-def _passes(values: Mapping[str, float]) -> bool:
-    from labkit.grading.gates import gate
-
-    return gate(values["yours"], values["optimised"], values["unoptimised"])
+def _passes(item: dict[str, Any], metric: str) -> bool:
+    values = item["counters"][metric]
+    if metric == gates.LANES:  # what is shown is not what it was judged by
+        said = [p["message"] for p in item["parts"] if p["name"] == "structure" and p["state"] == "fail"]
+        return not any(f"{metric} reads" in message for message in said)
+    return gates.gate(values["yours"], values["optimised"], values["unoptimised"])
 
 
 # --- the class -------------------------------------------------------------------------------------------
@@ -250,6 +255,8 @@ def overview(found: list[dict], pairs: list[similar.Pair], names: Mapping[str, s
         parts += ["<h2>Points</h2>", small.histogram([r["points"] for r in graded], most), _questions(graded)]
         parts += ["<h2>Each student</h2>", _students(found, names)]
         parts += ["<h2>Slow to grade</h2>", _slow(graded, names)]
+    if any(r["faults"] for r in found):
+        parts += ["<h2>Faults of notebooks</h2>", _faults(found, names)]
     parts += ["<h2>For a person to look at</h2>", _review(found, names)]
     parts += ["<h2>Nearly the same</h2>", _pairs(found, pairs, names)]
     return _page("The class: results", parts)
@@ -338,6 +345,17 @@ def _slow(graded: list[dict], names: Mapping[str, str]) -> str:
     return f"<table>{rows}</table>" + (f"<ul>{more}</ul>" if more else "")
 
 
+def _faults(found: list[dict], names: Mapping[str, str]) -> str:
+    rows = []
+    for result in found:
+        if faults := result["faults"]:
+            more = len(faults) - MOST_FAULTS
+            said = [*faults[:MOST_FAULTS], *([f"And {more} more, on the student's page."] if more > 0 else [])]
+            inside = "<br>".join(escape(line) for line in said)
+            rows.append(f"<tr><td>{_link(result['submission'], names)}</td><td>{inside}</td></tr>")
+    return f'<p class="dim">The students see these, too.</p><table>{"".join(rows)}</table>'
+
+
 def _review(found: list[dict], names: Mapping[str, str]) -> str:
     rows = "".join(
         f"<tr><td>{_link(r['submission'], names)}</td><td><code>{escape(str(note['where']))}</code></td>"
@@ -382,6 +400,8 @@ def _group(group: list[similar.Pair], texts: Mapping[str, Any], names: Mapping[s
             f"<details><summary>{escape(pair.first)} and {escape(pair.second)}: {shares}</summary>"
             f"{''.join(sides)}</details>"
         )
+    if len(group) > MOST_PAIRS:
+        blocks.append(f'<p class="dim">And {_count(len(group) - MOST_PAIRS, "more pair")} of these, less alike.</p>')
     return "".join(blocks)
 
 
