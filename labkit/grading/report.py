@@ -310,7 +310,7 @@ def _questions(graded: list[dict]) -> str:
             f'<td class="n">{wording.number(mean)}</td><td class="n">{wording.number(possible)}</td></tr>'
         )
     legend = " ".join(
-        f'<span class="state" style="background:{color};color:{"#202124" if state == "missing" else "#fff"}">'
+        f'<span class="state" style="background:{color};color:{small.INK.get(state, "#fff")}">'
         f"{wording.STATES[state]}</span>"
         for state, color in small.STATES.items()
     )

@@ -11,6 +11,7 @@ STATES = {  # in the order in which they are stacked
     "pass": "#2b8a3e", "pending": "#adb5bd", "fail": "#e8590c", "timeout": "#f2b134", "error": "#862e9c",
     "missing": "#e9ecef",
 }  # fmt: skip
+INK = dict.fromkeys(("pending", "missing", "timeout"), "#202124")  # of text on the lighter ones
 _INK, _GRID, _BAR = "#3c4043", "#dadce0", "#08519c"
 LOG_FROM = 20  # a largest over a smallest value from which lengths are logarithms
 
@@ -72,7 +73,7 @@ def stack(counts: Mapping[str, int]) -> str:
     for state, color in STATES.items():
         width = 260 * counts.get(state, 0) / total
         if width:
-            ink = "#202124" if state in ("pending", "missing", "timeout") else "#fff"
+            ink = INK.get(state, "#fff")
             number = f'<text x="{left + width / 2:.1f}" y="13" text-anchor="middle" fill="{ink}">{counts[state]}</text>'
             parts.append(
                 f'<g><title>{counts[state]} {state}</title><rect x="{left:.1f}" y="0" width="{width:.1f}" height="18" '
