@@ -82,9 +82,9 @@ def test_a_kernel_that_is_right_and_not_what_the_rung_is_about_is_partly_right()
 
 
 def test_a_counter_that_is_judged_by_more_than_it_reads_says_so():
-    blocks = {gates.BLOCKS: {"yours": 1.2, "optimised": 16.0, "unoptimised": 1.0}}
-    page = _Page(report.student(result(items=[kernel("vector_add--grid--numba", counters=blocks)]))).text
-    assert "Blocks count by their work: all instructions over those of the busiest block." in page
+    loads = {LOADS: {"yours": 2.0, "optimised": 2.0, "unoptimised": 8.0}}
+    page = _Page(report.student(result(items=[kernel(counters=loads)]))).text
+    assert "Atomics count as loads." in page
     lanes = {gates.LANES: {"yours": 30.0, "optimised": 31.0, "unoptimised": 17.0}}  # but more idle
     item = kernel("divergence--select--numba", counters=lanes)
     item["parts"][1].update(state="fail", points=0.0, message=f"{gates.LANES} reads 30; with what this rung is about")

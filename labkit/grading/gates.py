@@ -1,9 +1,9 @@
 """What a structural gate is judged by, so that no launch beside a kernel, and no other road to memory, passes it.
 
 A gate names one counter. A kernel could please that alone: with atomics, which are no loads; with busy warps beside
-diverging ones, which raise the mean of lanes; with blocks that do nothing beside one that does it all; with no shared
-memory at all, and two rungs lower. So reads by atomics count as loads, lanes are judged by how many stay idle, blocks
-by how many like the busiest one the work would fill, and no other cost may be far beyond what both references have.
+diverging ones, which raise the mean of lanes; with no shared memory at all, and two rungs lower. So reads by atomics
+count as loads, lanes are judged by how many stay idle, and no other cost may be far beyond what both references have. A
+grid is judged by its busiest block: others, busy or not, change nothing for it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from labkit.problems._metrics import BLOCKS, BUSIEST, INSTRUCTIONS, LANES, LOAD_SECTORS, STORE_SECTORS
+from labkit.problems._metrics import INSTRUCTIONS, LANES, LOAD_SECTORS, STORE_SECTORS
 
 THREADS = "smsp__thread_inst_executed.sum"
-BESIDE = (THREADS, BUSIEST)  # what `_judged` reads beside the gates' own
 COSTS = {
     LOAD_SECTORS: "sectors of global loads and atomics",
     STORE_SECTORS: "sectors of global stores",
@@ -28,7 +27,7 @@ _LOAD, _ATOMICS = "_mem_global_op_ld", ("_mem_global_op_atom", "_mem_global_op_r
 
 def needed(gates: Iterable[str]) -> tuple[str, ...]:
     """The metrics to count for some gates."""
-    names = [*gates, *COSTS, *BESIDE]
+    names = [*gates, *COSTS, THREADS]
     names += [name.replace(_LOAD, other) for name in names if _LOAD in name for other in _ATOMICS]
     return tuple(dict.fromkeys(names))
 
@@ -49,8 +48,6 @@ def note(name: str) -> str:
     """How a gate is judged, where its name does not say; a sentence without its capital and full stop."""
     if name == LANES:
         return "judged by how many lanes stay idle in all"
-    if name == BLOCKS:
-        return "blocks count by their work: all instructions over those of the busiest block"
     return "atomics count as loads" if _LOAD in name else ""
 
 
@@ -77,8 +74,6 @@ def excesses(yours: Mapping[str, float], optimised: Mapping[str, float], unoptim
 def _judged(metrics: Mapping[str, float], name: str) -> float:
     if name == LANES:
         return 32 * metrics[INSTRUCTIONS] - metrics[THREADS]  # lanes that stay idle
-    if name == BLOCKS:
-        return metrics[INSTRUCTIONS] / metrics[BUSIEST]
     if _LOAD in name:
         return metrics[name] + sum(metrics.get(name.replace(_LOAD, other), 0.0) for other in _ATOMICS)
     return metrics[name]

@@ -449,7 +449,7 @@ class Grading:
             return part, {}
         counters, missed = {}, []
         for name in item.gates:
-            if not {name, *gates.COSTS, *gates.BESIDE} <= set(counted.metrics):
+            if not {name, *gates.COSTS, gates.THREADS} <= set(counted.metrics):
                 missed.append(f"{name} could not be counted.")
                 continue
             of = {"yours": counted.metrics, "optimised": optimised, "unoptimised": unoptimised}
@@ -657,20 +657,20 @@ def judge(
 ) -> tuple[Verdict, Verdict | None]:
     """Is it right, on the problem's shapes and, with a seed, on hidden ones? And, if so, its counters.
 
-    The counters are of a run at the problem's profile shape, whose result has to be right as well.
+    The counters are of a run at the shape of the rung's gates, whose result has to be right as well.
     """
     shapes, hidden = _shapes_of(trial.problem, trial.rung, seed)
     cases = [_case(trial, shape, seed or b"visible", "check") for shape in shapes]
     counted = None
     if metrics:  # in one go with the rest, as long as all goes well
-        last = _profile_case(trial, seed)
+        last = _gate_case(trial, seed, trial.rung)
         verdict, at = _try(runner, trial, [*cases, last], metrics)
         if at is not None and at >= len(cases):
             verdict.shape = last.shape
             counted, verdict = verdict, Verdict("pass", "", verdict.runs)
         elif at is None:
             verdict, _ = _try(runner, trial, cases, ())
-            counted = count(runner, trial, metrics, seed) if verdict.state == "pass" else None
+            counted = count(runner, trial, metrics, seed, trial.rung) if verdict.state == "pass" else None
     else:
         verdict, _ = _try(runner, trial, cases, ())
     verdict.runs = verdict.runs[: len(cases)]
@@ -680,17 +680,17 @@ def judge(
     return verdict, counted
 
 
-def count(runner: Runner, trial: Trial, metrics: tuple[str, ...], seed: bytes) -> Verdict:
-    """The counters of a run at the problem's profile shape, whose result has to be right as well."""
-    case = _profile_case(trial, seed)
+def count(runner: Runner, trial: Trial, metrics: tuple[str, ...], seed: bytes, rung: str) -> Verdict:
+    """The counters of a run at the shape of the gates of `rung`, whose result has to be right as well."""
+    case = _gate_case(trial, seed, rung)
     verdict, _ = _try(runner, trial, [case], metrics)
     verdict.shape = case.shape
     return verdict
 
 
-def _profile_case(trial: Trial, seed: bytes) -> _Case:
+def _gate_case(trial: Trial, seed: bytes, rung: str) -> _Case:
     problem = _problem(trial)
-    return _case(trial, problem.dims_of(problem.profile_shape), seed, "count")
+    return _case(trial, problem.dims_of(problem.step(rung).gate_shape or problem.profile_shape), seed, "count")
 
 
 def _problem(trial: Trial) -> Problem:
@@ -909,7 +909,7 @@ class References:
         key = (item.problem, item.rung, language, item.gates)
         if key not in self._known:
             above, below = self._rungs(item, language)
-            here, there = (self._counts(rung, gates.needed(item.gates)) for rung in (above, below))
+            here, there = (self._counts(rung, gates.needed(item.gates), item.rung) for rung in (above, below))
             for name in item.gates:
                 if here[name] == there[name]:
                     raise LabkitError(
@@ -947,10 +947,12 @@ class References:
         kernels = self.grader.root / "solutions" / found.lab / "kernels" / (found.kernels or found.name)
         return Rung(found, found.step(rung), language, "solutions", kernels / (rung + SUFFIX[language]))
 
-    def _counts(self, rung: Any, names: tuple[str, ...]) -> dict[str, float]:
+    def _counts(self, rung: Any, names: tuple[str, ...], of: str) -> dict[str, float]:
+        """What a solution reads at the shape of the gates of the rung called `of`."""
         import json
 
-        made = hashlib.sha256(repr((version(), rung.name, rung.language, rung.fingerprint, names)).encode()).hexdigest()
+        parts = version(), rung.name, rung.language, rung.fingerprint, names, of
+        made = hashlib.sha256(repr(parts).encode()).hexdigest()
         kept = self.grader.out / ".references" / f"{made[:32]}.json"
         try:
             found = json.loads(kept.read_text())
@@ -961,7 +963,7 @@ class References:
         # In boxes of its own: what a student's boxes have seen must not meet a solution.
         trial = Trial(rung.problem.name, rung.step.name, rung.language, rung.source)
         self._runner = self._runner or Runner(self.grader.level)
-        verdict = count(self._runner, trial, names, self.grader.seed)
+        verdict = count(self._runner, trial, names, self.grader.seed, of)
         if verdict.state != "pass" or set(verdict.metrics) != set(names):
             why = verdict.message or "there is no such metric."
             raise LabkitError(f"The solution of {rung.name} could not be counted: {why}")

@@ -30,10 +30,9 @@ a number, arithmetic such as `3 * 256**2`, or a word in quotes.
   rung is about. It is taken at one shape, and compared with two kernels of ours: one with what the rung is about
   (*optimised*), and the rung below (*unoptimised*). You have the points if each of your counts is nearer to the
   optimised one, as a factor, or better. Your report shows all three numbers. `mine.profile()` shows yours before.
-  Atomics count as loads. Lanes are judged by how many stay idle in all. Blocks count by their work: all instructions
-  over those of the busiest block, so that a block that returns at once counts for next to nothing. And no count may
-  be bought with another: you do not have the points where your kernel takes more than {slack:g} times the
-  instructions, or the sectors of loads or of stores, of the more costly of our two.
+  Atomics count as loads. Lanes are judged by how many stay idle in all. And no count may be bought with another: you
+  do not have the points where your kernel takes more than {slack:g} times the instructions, or the sectors of loads or
+  of stores, of the more costly of our two.
 - **Time** ({time:.0%}, where the table says so). Your kernel and ours are timed in turns on the same GPU.
   {bands}
   Without a GPU these points wait; they are never lost because of that.

@@ -87,7 +87,8 @@ def _known_shapes(problem: str) -> frozenset[str]:
         found = _problem(problem)
     except LabkitError:
         return frozenset()
-    shapes = (found.dims_of(shape) for shape in (*found.shapes, found.profile_shape))
+    gates = (step.gate_shape for step in found.ladder if step.gate_shape)
+    shapes = (found.dims_of(shape) for shape in (*found.shapes, found.profile_shape, *gates))
     return frozenset(" ".join(f"{d}={v}" for d, v in shape.items()) for shape in shapes)
 
 

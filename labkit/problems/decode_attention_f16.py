@@ -15,7 +15,7 @@ from functools import partial
 
 from labkit.errors import LabkitError
 from labkit.problems._kv_int4 import full
-from labkit.problems._metrics import BLOCKS, LOAD_SECTORS
+from labkit.problems._metrics import BUSIEST, LOAD_SECTORS
 from labkit.problems.attention import LONG, queries
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
@@ -190,7 +190,7 @@ problem = in_16_bits(
     ladder=(
         Step("one_block", "a block per sequence and query head, 16 bytes per load", "blocks; waves"),
         Step("split_kv", "a sequence's tokens cut into pieces, whose results are put together", "blocks; launches",
-             gates=(BLOCKS,), timed=True),
+             gates=(BUSIEST,), gate_shape={"B": 1, "T": 4096, "HQ": 8, "HKV": 1, "D": 128}, timed=True),
         _MMA,
     ),
     questions={

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from labkit.models.waves import QUESTIONS as CLIFF
-from labkit.problems._metrics import BLOCKS, LOAD_SECTORS, LOADS, SHARED_LOADS, STORE_SECTORS
+from labkit.problems._metrics import BUSIEST, LOAD_SECTORS, LOADS, SHARED_LOADS, STORE_SECTORS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -95,7 +95,7 @@ problem = Problem(
         Step("warp_tile", "tiles for blocks, warps and threads, several in flight", "shared wavefronts; FMA pipe",
              gates=(SHARED_LOADS,), timed=True),
         Step("split_k", "K divided over blocks, for a small C", "waves per multiprocessor",
-             gates=(BLOCKS,), timed=True),
+             gates=(BUSIEST,), gate_shape={"M": 128, "N": 128, "K": 4096}, timed=True),
         Step("fixed_tile", "one tile of 256 x 128, whatever the size", "time against N", languages=("cuda",),
              timed=True),
         Step("stream_k", "all tiles' work divided evenly over blocks", "time against N", languages=("cuda",),

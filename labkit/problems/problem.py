@@ -58,8 +58,9 @@ class Step:
     `defines` and `arch` specialize the CUDA C++ compilation; `languages` lists the kernel files there are, and `why`
     says why one is missing; `options` are the rung's further arguments with their defaults. `dtypes` are those of the
     arguments that the rung has in another precision than the problem. `bench_shape` stands in for the problem's where
-    that would take a slow rung minutes. `gates` are metrics, by ncu's names, that tell this rung from the one below it,
-    and `timed` says that its time does: the grader gives points for both.
+    that would take a slow rung minutes. `gates` are metrics that tell this rung from the one below it, counted at
+    `gate_shape` or else the problem's profile shape, and `timed` says that its time does: the grader gives points for
+    both.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Step:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     bench_shape: Mapping[str, int] | None = None
     gates: tuple[str, ...] = ()
+    gate_shape: Mapping[str, int] | None = None
     timed: bool = False
 
 

@@ -5,7 +5,7 @@ As in PyTorch, -inf is an entry that is left out (0), and a row of nothing else 
 
 from __future__ import annotations
 
-from labkit.problems._metrics import BLOCKS, LOAD_SECTORS
+from labkit.problems._metrics import BUSIEST, LOAD_SECTORS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -57,7 +57,7 @@ problem = Problem(
         Step("vectorized", "the row stays in registers; 16-byte accesses", "global load sectors and requests",
              gates=(LOAD_SECTORS,), timed=True),
         Step("long_rows", "several blocks per row, which leave partial results", "multiprocessors in use",
-             gates=(BLOCKS,), timed=True),
+             gates=(BUSIEST,), gate_shape={"rows": 2, "cols": 32768}, timed=True),
     ),
     shapes=(
         {"rows": 4, "cols": 256},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from labkit.problems._metrics import BLOCKS, LOAD_SECTORS, LOADS
+from labkit.problems._metrics import BUSIEST, LOAD_SECTORS, LOADS
 from labkit.problems.problem import Problem, Question, Step, Tensor
 
 
@@ -27,7 +27,7 @@ problem = Problem(
         Step("one_block", "1024 threads take turns", "active lanes per instruction", bench_shape={"N": 2**20},
              gates=(LOAD_SECTORS,)),
         Step("grid", "one thread per element, in blocks of 256", "multiprocessors at work",
-             gates=(BLOCKS,), timed=True),
+             gates=(BUSIEST,), gate_shape={"N": 2**16}, timed=True),
         Step("grid_stride", "a fixed number of blocks goes over everything", "instructions per element"),
         Step("vectorized", "16 bytes per access", "load requests", gates=(LOADS,)),
     ),

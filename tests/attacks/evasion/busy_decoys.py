@@ -4,7 +4,7 @@
 # tries:  one block does everything; the others keep busy, so that each is counted by its work.
 # naive:  plain
 # gains:  marks
-# ours:   fail takes
+# ours:   fail busiest_block
 
 from numba import cuda
 

@@ -4,7 +4,7 @@
 # tries:  one block does everything; a grid of blocks that do nothing is there to be counted.
 # naive:  plain
 # gains:  marks
-# ours:   fail reads
+# ours:   fail busiest_block
 
 from numba import cuda
 

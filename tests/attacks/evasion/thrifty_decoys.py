@@ -5,8 +5,7 @@
 #         other blocks busy.
 # naive:  plain
 # gains:  marks
-# known:  blocks are judged by instructions, and these are fewer than our own kernels'; the time on a GPU tells
-# ours:   fail reads
+# ours:   fail busiest_block
 
 from numba import cuda
 
