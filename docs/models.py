@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from labkit import plots, problems, recorded
+from labkit.labels import Label
 from labkit.models.speed import NORM
 from labkit.profiling import speed
 from labkit.profiling.speed import Compared
@@ -89,7 +90,7 @@ def misses(found: Iterable[Compared], beyond: float = 1 / 3) -> str:
     lines = ["| launch | measured | modelled | off | bound, says the model |", "|---|---|---|---|---|"]
     for row in sorted(found, key=lambda row: -abs(row.error)):
         if abs(row.error) > beyond:
-            name = row.name.replace(" (solution)", "")
+            name = str(dataclasses.replace(Label.of(row.name), solution=False))
             size = f" at {row.group.split()[1]}" if row.group.startswith("gemm ") else ""
             lines.append(
                 f"| {name}{size} | {1e3 * row.measured:,.4g} us | {1e3 * row.modelled:,.4g} us | {row.error:+.0%} | "

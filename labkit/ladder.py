@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from labkit import problems
 from labkit.errors import LabkitError
+from labkit.labels import Label
 from labkit.problems import Problem, Step
 from labkit.problems.problem import as_argument, unknown
 from labkit.root import root
@@ -111,9 +112,7 @@ class Rung:
     @property
     def label(self) -> str:
         """The rung in words, for results: with its language and origin where they are not the default."""
-        cuda = " (CUDA C++)" if self.language == "cuda" else ""
-        ours = " (solution)" if self.folder == "solutions" else ""
-        return self.name + cuda + ours
+        return str(Label(self.problem.name, self.step.name, self.language, self.folder == "solutions"))
 
     @property
     def bench_shape(self) -> dict[str, int]:

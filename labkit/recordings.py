@@ -18,6 +18,7 @@ from pathlib import Path
 
 from labkit import problems, recorded
 from labkit.errors import LabkitError
+from labkit.labels import Label
 
 KINDS = ("bench", "profiles", "counters")
 NAMED = 2  # kernels that a line of the survey names
@@ -115,16 +116,16 @@ def _look(kind: str, name: str) -> Recording:
     if file is None:
         return result("missing")
     there = _there(kind, name, json.loads(file.read_text()))
-    labels = {_label(key) for key in wanted}
+    labels = {Label.of(key) for key in wanted}
     more = there.keys() - wanted.keys()
     for what, keys in (
         ("changed since", [key for key in wanted.keys() & there.keys() if there[key] not in (None, wanted[key])]),
         ("not there", wanted.keys() - there.keys()),
-        ("no rung any more", [key for key in more if _label(key) not in labels]),
+        ("no rung any more", [key for key in more if Label.of(key) not in labels]),
         ("at a shape that nothing asks for", more),
     ):
         if keys:
-            return result("stale", f"{_some({_label(key) for key in keys})}: {what}")
+            return result("stale", f"{_some({str(Label.of(key)) for key in keys})}: {what}")
     return result("unknown" if None in there.values() else "current")
 
 
@@ -157,10 +158,6 @@ def _there(kind: str, name: str, data: dict) -> dict[str, str | None]:
         for e in entries
         if e["label"] not in rivals
     }
-
-
-def _label(key: str) -> str:
-    return key.partition(" {")[0]
 
 
 def _some(labels: Iterable[str]) -> str:

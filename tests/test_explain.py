@@ -10,6 +10,7 @@ import pytest
 import labkit as lk
 from labkit import recorded
 from labkit.errors import LabkitError
+from labkit.labels import Label
 from labkit.profiling import Profile, speed
 from labkit.profiling.explain import THRESHOLDS
 from labkit.profiling.recorded import find
@@ -56,8 +57,8 @@ EXPECTED = {
 
 
 def case(entry):
-    rung = re.sub(r"gemm/(\w+).*", r"\1", entry["label"])
-    return f"{rung} CUDA" if "CUDA" in entry["label"] else rung, entry["shape"]["M"]
+    of = Label.of(entry["label"])
+    return f"{of.rung} CUDA" if of.language == "cuda" else of.rung, entry["shape"]["M"]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: "{}-{}".format(*case(e)))

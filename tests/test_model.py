@@ -239,7 +239,7 @@ def test_order_counts_neighbours_of_one_ladder_that_differ_enough():
         return Compared(name, group, measured, modelled, "DRAM")
 
     rows = [row("a", 1, 1), row("b", 2, 3), row("c", 2.1, 1), row("d", 1, 2)]
-    rows += [row("e CUDA", 5, 1), row("f CUDA", 1, 2, "h")]
+    rows += [row("e (CUDA C++)", 5, 1), row("f (CUDA C++)", 1, 2, "h")]
     assert speed.order(rows) == (1, 2)  # a-b right; b-c too near; c-d wrong; d-e and e-f are not neighbours
 
 

@@ -9,6 +9,7 @@ import pytest
 import labkit as lk
 from labkit import cli, recorded, sweep
 from labkit.kernels import gpu
+from labkit.labels import Label
 
 CUDA = """\
 // constexpr int TILE = 1;
@@ -123,6 +124,5 @@ def test_what_was_recorded_is_of_kernels_as_they_are():
     assert files
     for path in files:
         data = json.loads(path.read_text())
-        problem, step = data["sweeps"][0]["label"].split(" ")[0].split("/")
-        language = "cuda" if "(CUDA C++)" in data["sweeps"][0]["label"] else "numba"
-        assert lk.problem(problem)[step, language].solution.fingerprint == data["fingerprint"], path.name
+        of = Label.of(data["sweeps"][0]["label"])
+        assert lk.problem(of.problem)[of.rung, of.language].solution.fingerprint == data["fingerprint"], path.name

@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from labkit.errors import LabkitError
+from labkit.labels import LANGUAGES
 
-LANGUAGES = {"numba": "numba", "cuda": "CUDA C++"}
 STATES = {
     "pass": "right", "fail": "not right yet", "timeout": "took too long", "missing": "not handed in",
     "pending": "not judged yet", "error": "could not be judged",

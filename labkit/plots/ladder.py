@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from labkit.errors import LabkitError
+from labkit.labels import LANGUAGES, Label
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
     from labkit.models.bound import Bound
 
-_COLORS = {"numba": "#6baed6", "CUDA C++": "#08519c"}
+_COLORS = {"numba": "#6baed6", "cuda": "#08519c"}
 _TORCH, _CEILING = "#d9480f", "#5f6368"
 
 
@@ -58,14 +58,15 @@ def ladder(timings: Sequence[Timed]) -> go.Figure:
     best = first.bound
     of_memory = best is not None and best.bytes_ms > best.flops_ms
     work, unit = (first.bytes / 1e6, "GB/s") if of_memory else (first.flops / 1e9, "TFLOP/s")
-    rungs = list(dict.fromkeys(_rung(t) for t in timings))
+    labels = [Label.of(t.label) for t in timings]
+    rungs = list(dict.fromkeys(label.rung for label in labels))
     figure = go.Figure()
     for language, color in _COLORS.items():
-        mine = {_rung(t): t for t in timings if _language(t) == language}
+        mine = {label.rung: t for label, t in zip(labels, timings, strict=True) if label.language == language}
         if mine:
             slow, middle, fast = zip(*(_rates(t, work) for t in mine.values()), strict=True)
             figure.add_bar(
-                x=list(mine), y=middle, name=language, marker_color=color,
+                x=list(mine), y=middle, name=LANGUAGES[language], marker_color=color,
                 texttemplate="%{y:,.3r}", textposition="outside", cliponaxis=False,
                 customdata=[[work / v, t.origin] for t, v in zip(mine.values(), middle, strict=True)],
                 hovertemplate="%{x}: %{y:.4g} " + unit + "<br>%{customdata[0]:.3f} ms, %{customdata[1]}<extra></extra>",
@@ -82,7 +83,7 @@ def ladder(timings: Sequence[Timed]) -> go.Figure:
         _line(figure, work / best.ms, f"measured ceiling of {best.binds}", _CEILING, "dash")
     when = ", ".join(sorted({f"{t.origin} on {machine}, {t.date}" for t in timings}))
     figure.update_layout(
-        title={"text": f"{_problem(timings[0])} at {shape}", "x": 0.01, "xanchor": "left",
+        title={"text": f"{labels[0].problem} at {shape}", "x": 0.01, "xanchor": "left",
                "subtitle": {"text": f"{when}; {cold}; whiskers span the middle half of the samples"}},
         barmode="group", template="plotly_white", height=460, margin={"t": 90, "r": 40},
         yaxis={"title": unit, "rangemode": "tozero"},
@@ -112,16 +113,3 @@ def _line(figure: go.Figure, y: float, name: str, color: str, dash: str) -> None
         y=y, line={"color": color, "width": 1.5, "dash": dash},
         annotation={"text": f"{name}, {number}", "font": {"color": color}, "xanchor": "left", "x": 0},
     )  # fmt: skip
-
-
-def _problem(timing: Timed) -> str:
-    return timing.label.split("/")[0]
-
-
-def _rung(timing: Timed) -> str:
-    """`gemm/naive (CUDA C++) (solution)` -> `naive`."""
-    return re.sub(r" \(.*", "", timing.label.split("/")[-1])
-
-
-def _language(timing: Timed) -> str:
-    return "CUDA C++" if "(CUDA C++)" in timing.label else "numba"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from labkit.errors import LabkitError
+from labkit.labels import Label
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -101,7 +101,7 @@ def roofline(points: Sequence[Placed], roofs: Ceilings, *, path: bool = True) ->
         )  # fmt: skip
     for p, y in zip(points, _apart([math.log10(p.tflops) for p in points]), strict=True):
         figure.add_annotation(
-            xref="paper", x=1.005, y=y, text=_name(p.label), showarrow=False, xanchor="left", font={"size": 11}
+            xref="paper", x=1.005, y=y, text=Label.of(p.label).short, showarrow=False, xanchor="left", font={"size": 11}
         )
     origins = sorted({f"time {p.time}, bytes {p.counts}" for p in points})
     shapes = sorted({" ".join(f"{name}={size}" for name, size in p.shape.items()) for p in points})
@@ -125,11 +125,6 @@ def _decade(value: float, *, down: bool = False) -> float:
 def _symbol(point: Placed) -> str:
     """Open where the bytes were emulated."""
     return "circle-open" if point.counts == "emulated" else "circle"
-
-
-def _name(label: str) -> str:
-    """`gemm/naive (CUDA C++) (solution)` -> `naive (CUDA C++)`."""
-    return re.sub(r" \(solution\)", "", label.split("/")[-1])
 
 
 def _apart(heights: list[float], gap: float = 0.13) -> list[float]:

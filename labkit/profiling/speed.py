@@ -23,6 +23,7 @@ import numpy as np
 
 from labkit import recorded
 from labkit.errors import LabkitError
+from labkit.labels import Label
 from labkit.profiling import corpus, ncu
 from labkit.profiling.metrics import DEFAULT, STALLS
 from labkit.profiling.profile import Profile
@@ -489,8 +490,8 @@ def compare_rungs(problem: str, size: int | None = None, names: Iterable[str] | 
             shape, label = entry["shape"], entry["label"]
             if size not in (None, next(iter(shape.values()))) or names is not None and label not in names:
                 continue
-            step = label.split("/")[1].split()[0]
-            rung = rungs[step, "cuda" if "CUDA" in label else "numba"].solution
+            of = Label.of(label)
+            rung = rungs[of.rung, of.language].solution
             wanted = shape, rung.problem.inputs
             if made != wanted:  # an INT4 cache takes a minute to make
                 inputs, made = rung.problem.make_inputs(shape), wanted
@@ -505,7 +506,7 @@ def order(rows: Sequence[Compared], gap: float = 0.1) -> tuple[int, int]:
     how many."""
     right = total = 0
     for a, b in zip(rows, rows[1:], strict=False):
-        same = a.group == b.group and ("CUDA" in a.name) == ("CUDA" in b.name)
+        same = a.group == b.group and Label.of(a.name).language == Label.of(b.name).language
         if same and max(a.measured, b.measured) > (1 + gap) * min(a.measured, b.measured):
             total += 1
             right += (a.measured < b.measured) == (a.modelled < b.modelled)
@@ -514,7 +515,7 @@ def order(rows: Sequence[Compared], gap: float = 0.1) -> tuple[int, int]:
 
 def neighbours(rows: Iterable[Compared]) -> list[Compared]:
     """Rungs so ordered that those of one language and one shape follow each other."""
-    return sorted(rows, key=lambda row: (row.group, "CUDA" in row.name))
+    return sorted(rows, key=lambda row: (row.group, Label.of(row.name).language == "cuda"))
 
 
 if __name__ == "__main__":
