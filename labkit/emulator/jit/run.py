@@ -143,9 +143,12 @@ class Jit:
 
 
 class Block:
-    """A block in the place of its regions: they are looked for when it is first reached."""
+    """A block in the place of its regions: they are looked for when it is first reached.
 
-    end = count = 0
+    It runs nothing itself: it counts no instruction, and the interpreter goes on where it stands.
+    """
+
+    count = 0
     shorter: Runner | None = None
 
     def __init__(self, jit: Jit, block: tuple[int, int]) -> None:
