@@ -231,6 +231,14 @@ def _add_record(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def _must_measure(arguments: argparse.Namespace) -> None:
+    """Raises LabkitError for --record where nothing would be measured, before anything else is done."""
+    from labkit.kernels import gpu
+
+    if arguments.record and (getattr(arguments, "recorded", False) or not gpu.available()):
+        raise LabkitError("--record keeps what is measured on a GPU here; leave it out.")
+
+
 def _add_scheme(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--labs", nargs="+", metavar="LAB", help="such as 02_gemm or 02_gemm/01_naive_to_tiled")
     text = "points per question, in place of the masters': lines such as gemm--coalesced--check,4, or JSON"
@@ -393,6 +401,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from labkit import bench, ladder
     from labkit.kernels import gpu
 
+    _must_measure(arguments)
     found = ladder.problem(arguments.problem)
     if arguments.recorded or not gpu.available():
         result = bench.show_recorded(arguments.problem)
@@ -421,6 +430,7 @@ def _bench(arguments: argparse.Namespace) -> int:
 def _sweep(arguments: argparse.Namespace) -> int:
     from labkit import sweep
 
+    _must_measure(arguments)
     options = {"check": not arguments.no_check, "profile": not arguments.no_profile}
     with _clean_stdout(arguments):
         rung = _rung(arguments)

@@ -144,6 +144,13 @@ def test_sizes_may_stand_before_and_after_options(words, capsys):
     assert "at M=16 N=16 K=16" in capsys.readouterr().out
 
 
+def test_recorded_times_are_not_recorded_again(tmp_path, capsys):
+    assert cli.main(["bench", "gemm", "--recorded", "--record", str(tmp_path)]) == 1
+    shown = capsys.readouterr()
+    assert "--record keeps what is measured on a GPU here; leave it out." in shown.err and not shown.out
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("words", [["check", "gemm/naive", "foo"], ["profile", "gemm/naive", "--solution", "M=0"]])
 def test_what_does_not_belong_is_named(words, capsys):
     with pytest.raises(SystemExit, match="2"):

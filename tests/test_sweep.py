@@ -103,10 +103,24 @@ def test_the_command(capsys):
     (found,) = json.loads(capsys.readouterr().out)
     assert [row["constants"]["BLOCK"] for row in found["rows"]] == ["64", "128"]
     assert cli.main([*words, "BLOCK=64", "--record"]) == 1
-    assert "Nothing was recorded: a combination has no time." in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "--record keeps what is measured on a GPU here; leave it out." in shown.err and not shown.out
     with pytest.raises(SystemExit):
         cli.main([*words, "BLOCK"])
     assert "'BLOCK' should read like GROUP=1,8" in capsys.readouterr().err
+
+
+def test_a_combination_without_a_time_is_not_recorded(monkeypatch, tmp_path, capsys):
+    def without_times(rung, constants):
+        row = {"constants": {"BLOCK": "64"}, "timing": None, "metrics": {}, "why": "It does not compile."}
+        return sweep.Sweep(rung.label, {"N": 7}, {"BLOCK": "256"}, [row])
+
+    monkeypatch.setattr(gpu, "available", lambda: True)
+    monkeypatch.setattr(sweep, "sweep", lambda rung, constants, **options: without_times(rung, constants))
+    words = ["sweep", "reduce/shuffle", "--cuda", "--solution", "BLOCK=64", "--record", str(tmp_path)]
+    assert cli.main(words) == 1
+    assert "Nothing was recorded: a combination has no time." in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.gpu
