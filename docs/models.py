@@ -33,7 +33,7 @@ BEGIN, END = "<!-- {} -->", "<!-- end of {} -->"
 
 
 def measure(name: str) -> list[Compared]:
-    """The launches, or a ladder, beside their modelled times; what is done goes to standard error."""
+    """The launches, or a ladder, beside their modeled times; what is done goes to standard error."""
     found = []
     for row in speed.compare_launches() if name == LAUNCHES else speed.compare_rungs(name):
         found.append(row)
@@ -80,14 +80,14 @@ def score(found: Iterable[Compared]) -> str:
     right, total = speed.order(speed.neighbours(ladder))
     lines += [
         "",
-        f"Of {total} neighbouring rungs whose measured times differ by more than 10%, {right} come out in the right "
+        f"Of {total} neighboring rungs whose measured times differ by more than 10%, {right} come out in the right "
         f"order. The norm's order is {NORM:g}.",
     ]
     return "\n".join(lines)
 
 
 def misses(found: Iterable[Compared], beyond: float = 1 / 3) -> str:
-    lines = ["| launch | measured | modelled | off | bound, says the model |", "|---|---|---|---|---|"]
+    lines = ["| launch | measured | modeled | off | bound, says the model |", "|---|---|---|---|---|"]
     for row in sorted(found, key=lambda row: -abs(row.error)):
         if abs(row.error) > beyond:
             name = str(dataclasses.replace(Label.of(row.name), solution=False))

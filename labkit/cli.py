@@ -149,7 +149,7 @@ def _parser() -> argparse.ArgumentParser:
     recordings.add_argument("--renew", type=Path, metavar="DIR", help=text)
     recordings.add_argument("--minutes", type=float, metavar="N", help="... and stop after so many")
 
-    speed = command("speed", _speed, "Set modelled times beside those recorded on a GPU.")
+    speed = command("speed", _speed, "Set modeled times beside those recorded on a GPU.")
     _add_record(speed)
 
     from labkit import cliff
@@ -526,7 +526,7 @@ def _speed(arguments: argparse.Namespace) -> int:
         return 0
     for row in speed.compare_launches():
         print(
-            f"{row.name:24} {1e3 * row.measured:9.1f} us measured, {1e3 * row.modelled:9.1f} us modelled "
+            f"{row.name:24} {1e3 * row.measured:9.1f} us measured, {1e3 * row.modelled:9.1f} us modeled "
             f"({row.error:+.0%}), bound by {row.binds}"
         )
     return 0

@@ -2,7 +2,7 @@
 
 What is measured: square products of N x N by PyTorch (bf16, fp16, fp32) and by float32 kernels of our own, the rungs
 fixed_tile, stream_k and split_k of gemm, on all SMs of the GPU or on exactly some of them. One sample is one product
-between two events, inputs out of L2 (cold), on random data. Sizes that are neighbours, and all kernels, take turns,
+between two events, inputs out of L2 (cold), on random data. Sizes that are neighbors, and all kernels, take turns,
 so that a clock that drifts moves all of them.
 """
 
@@ -460,7 +460,7 @@ def _settled(times: Sequence[float]) -> bool:
 
 
 def _plan(sms: int) -> list[list[int]]:
-    """All sizes in chunks of neighbours: predicted cliffs and alignment first, then ever finer."""
+    """All sizes in chunks of neighbors: predicted cliffs and alignment first, then ever finer."""
     predicted = {N for drop in waves.cliffs(sms) for N in (drop.before, drop.N)}
     edges = {N + off for N in GRID if N % 128 == 0 for off in (0, waves.STEP)} & set(GRID)
     groups = [predicted | set(ALIGNMENT), edges, {N for N in GRID if N % 32 == 0}, {*ODD, *OFF}, set(GRID)]
@@ -545,7 +545,7 @@ def _text(study: Study) -> str:
 def _model_text(sms: int) -> str:
     lines = [
         f"Cliffs of a fixed 256 x 128 tile on {sms} SM{'s' * (sms > 1)}, one block each, "
-        f"N from {waves.FIRST} to {waves.LAST} in steps of {waves.STEP}; modelled",
+        f"N from {waves.FIRST} to {waves.LAST} in steps of {waves.STEP}; modeled",
         "",
         "    N  tiles  waves  in the last  drop from N - 8  of it tiles  of it waves",
     ]
@@ -606,14 +606,14 @@ def model_figures(sms: int) -> list[go.Figure]:
     cliffs = waves.cliffs(sms)
     shown = [throughput(
         {f"256 x 128 tiles on {sms} SMs": (list(GRID), waves.curve(GRID, sms))},
-        "Predicted from tiles and waves<br><sub>modelled</sub>",
+        "Predicted from tiles and waves<br><sub>modeled</sub>",
         cliffs=[drop.N for drop in cliffs], unit="fraction of what full waves of full tiles reach",
     )]  # fmt: skip
     for N in (cliffs[0].before, cliffs[0].N) if cliffs else ():
         w = waves.waves(N, sms)
         shown.append(picture(
             waves.schedule(N, sms), sms,
-            f"N = {N}: {w.tiles} tiles on {sms} SMs, {w.waves} wave{'s' * (w.waves > 1)}<br><sub>modelled</sub>",
+            f"N = {N}: {w.tiles} tiles on {sms} SMs, {w.waves} wave{'s' * (w.waves > 1)}<br><sub>modeled</sub>",
         ).update_xaxes(range=[0, waves.waves(cliffs[0].N, sms).waves]))  # fmt: skip
     return shown
 

@@ -199,7 +199,7 @@ class Rung:
         metrics: the set that ncu reads: "full", "quick", "memory", "compute", "tensor", "stalls" or "source" (with
         counts per line). keep: whether ncu's report stays, or a folder or file for it; `.report` is its path.
         By Nsight Compute where it may run, else by the emulator; `.origin` tells which.
-        sample: run only so many blocks of each launch on the emulator, and scale the counts up: a labelled estimate.
+        sample: run only so many blocks of each launch on the emulator, and scale the counts up: a labeled estimate.
         """
         from labkit.profiling.emulated import profile_emulated
         from labkit.profiling.measured import profile

@@ -294,7 +294,7 @@ def _group(
         mine = sorted((key for key in times if key[0] == one.name), key=lambda key: statistics.median(times[key]))
         ahead |= {key: runs[key] for key in mine[:BEST]}
     for key, more in _turns(stopwatch, ahead, LEAST_SAMPLES, MOST_SAMPLES, GROUP_SECONDS).items():
-        times[key] = more  # those of the first round were taken among other neighbours
+        times[key] = more  # those of the first round were taken among other neighbors
     after, more = read_clocks()
     return {
         "clocks_mhz": [before, after],

@@ -315,7 +315,7 @@ def _heading(access: Access) -> str:
 
 
 def _values(access: Access, only: int | None = None) -> list[tuple[str, str, str]]:
-    """(lanes, element, value), neighbouring lanes with the same element together; of one lane if it is named."""
+    """(lanes, element, value), neighboring lanes with the same element together; of one lane if it is named."""
     found: list[list] = []
     for lane in np.flatnonzero(access.addresses >= 0):
         if only is not None and lane != only:

@@ -166,7 +166,7 @@ def test_the_page_of_a_study_shows_every_picture(tmp_path):
     for words in ("PyTorch", "never changes", "1792: 98 tiles", "1800: 120 tiles", "consist", "cure", "divisib",
                   "50257", "other numbers"):  # fmt: skip
         assert any(words in title for title in titles), words
-    assert all("recorded 2026-01-01" in t or "modelled" in t for t in titles)
+    assert all("recorded 2026-01-01" in t or "modeled" in t for t in titles)
     text = cliff._text(study)
     assert "2.00 times as fast" in text and "1.10 times as fast" in text and "recorded" in text
     assert "within the spread" not in text

@@ -59,7 +59,7 @@ def test_a_students_page_says_what_failed_and_why_with_the_line():
     assert "if True:" in page.text and "from numba import cuda" not in page.text
     assert "10 of 25 points; 3 more wait" in page.text
     assert "7 FLOP is too low" in page.text and "How many floating-point operations" in page.text
-    assert "On the unoptimised side: 1 of 1 counter." in page.text
+    assert "On the unoptimized side: 1 of 1 counter." in page.text
     assert "Sectors per global load request" in page.text and LOADS in page.text
     row = page.text[page.text.index("Sectors per global load request") :]
     assert re.search(r"\.ratio 8\.5 2 8\.5", row)
@@ -69,7 +69,7 @@ def test_a_students_page_says_what_failed_and_why_with_the_line():
 def test_the_words_of_a_state_follow_the_counters():
     good = {LOADS: {"yours": 3.9, "optimised": 2.0, "unoptimised": 8.0}}
     page = _Page(report.student(result(items=[kernel(counters=good)]))).text
-    assert "Every counter is on the optimised side." in page and "unoptimised side:" not in page
+    assert "Every counter is on the optimized side." in page and "unoptimized side:" not in page
 
 
 def test_a_kernel_that_is_right_and_not_what_the_rung_is_about_is_partly_right():
@@ -78,7 +78,7 @@ def test_a_kernel_that_is_right_and_not_what_the_rung_is_about_is_partly_right()
     item = results.item(item["id"], "kernel", item["parts"], item["counters"])
     page = _Page(report.student(result(items=[item]))).text
     assert page.count("partly right") == 2 and "6 of 10" in page
-    assert "unoptimised side: 1 of 1 counter. Counted at M=64 N=48." in page
+    assert "unoptimized side: 1 of 1 counter. Counted at M=64 N=48." in page
 
 
 def test_a_counter_that_is_judged_by_more_than_it_reads_says_so():

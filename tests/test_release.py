@@ -37,7 +37,7 @@ lk.answer("toy/one/small", 4)
 
 # %% [markdown] explain="toy/one" points=1
 # ### BEGIN SOLUTION
-# Because neighbours share their sectors.
+# Because neighbors share their sectors.
 # ### END SOLUTION
 """
 GIVEN = "def launch(C):\n    shared_line_of_both_kernels(C, 0)\n"
@@ -124,7 +124,7 @@ LEAKS = {
     "in HTML": ("labs/01_toy/page.html", f"<code>{html.escape(LINE)}</code>"),
     "CUDA C++": ("labkit/extra.txt", "C[threadIdx.x] = blockIdx.x < 3 ? 1.0f : __expf(2.0f);"),
     "a kernel that no master shows": ("labkit/x.py", "a_line_of_a_kernel_for_next_year(C)"),
-    "a model answer": ("labs/01_toy/README.md", "because: Because neighbours share their sectors."),
+    "a model answer": ("labs/01_toy/README.md", "because: Because neighbors share their sectors."),
     "an answer call": ("labkit/__init__.py", "lk.answer('toy/one/ratio', 8.5)"),
     "a small answer call": ("labkit/__init__.py", "answer(  'toy/one/small',4 )"),
     "a number": ("labs/01_toy/README.md", "The answer is 8.5."),

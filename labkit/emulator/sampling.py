@@ -1,4 +1,4 @@
-"""Counts of a launch from some of its blocks: an estimate, and labelled as one."""
+"""Counts of a launch from some of its blocks: an estimate, and labeled as one."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def shown(metrics: Mapping[str, float], name: str) -> float:
 def passes(
     name: str, yours: Mapping[str, float], optimised: Mapping[str, float], unoptimised: Mapping[str, float]
 ) -> bool:
-    """Whether a count is nearer, as a factor, to the optimised kernel's than to the unoptimised one's, or better."""
+    """Whether a count is nearer, as a factor, to the optimized kernel's than to the unoptimized one's, or better."""
     return gate(*(_judged(metrics, name) for metrics in (yours, optimised, unoptimised)))
 
 

@@ -905,7 +905,7 @@ class References:
         self.close()
 
     def of(self, item: Item, language: str) -> tuple[dict[str, float], dict[str, float]]:
-        """Counts of the optimised and the unoptimised kernel; LabkitError where a gate tells them apart by nothing."""
+        """Counts of the optimized and the unoptimized kernel; LabkitError where a gate tells them apart by nothing."""
         key = (item.problem, item.rung, language, item.gates)
         if key not in self._known:
             above, below = self._rungs(item, language)

@@ -70,7 +70,7 @@ def _test(item: dict[str, Any], part: dict[str, Any], number: str) -> dict[str, 
     lines = [wording.about(item), wording.told(item, part["message"])]
     if part["name"] == "structure":
         lines += [
-            f"{metric}: yours {c['yours']:,.6g}, optimised {c['optimised']:,.6g}, unoptimised {c['unoptimised']:,.6g}"
+            f"{metric}: yours {c['yours']:,.6g}, optimized {c['optimised']:,.6g}, unoptimized {c['unoptimised']:,.6g}"
             for metric, c in item["counters"].items()
         ]
     test = {

@@ -54,7 +54,7 @@ def _message(result: dict[str, Any]) -> str:
 
 def _test(item: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
     counters = [
-        f"{metric}: yours {c['yours']:,.6g}, optimised {c['optimised']:,.6g}, unoptimised {c['unoptimised']:,.6g}"
+        f"{metric}: yours {c['yours']:,.6g}, optimized {c['optimised']:,.6g}, unoptimized {c['unoptimised']:,.6g}"
         for metric, c in item["counters"].items()
         if part["name"] == "structure"
     ]

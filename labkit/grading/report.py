@@ -106,8 +106,8 @@ def student(result: dict[str, Any]) -> str:
     if any(item["counters"] for item in result["items"]):
         parts.append(
             '<p class="dim">A counter is judged between two kernels of ours: one with what the rung is about '
-            "(optimised) and one without it (unoptimised). It passes where yours is nearer, as a factor, to the "
-            "optimised one, or better.</p>"
+            "(optimized) and one without it (unoptimized). It passes where yours is nearer, as a factor, to the "
+            "optimized one, or better.</p>"
         )
     graded = f"Graded {result['started']} by labkit {result['labkit']}; sandbox: {result['sandbox']}."
     parts.append(f'<p class="dim">{escape(graded)}</p>')
@@ -177,9 +177,9 @@ def _said(item: dict[str, Any], part: dict[str, Any]) -> str:
         shape = " ".join(f"{name}={size}" for name, size in (part["details"].get("shape") or {}).items())
         taken = f" Counted at {shape}." if shape else ""
         if wrong:
-            return f"On the unoptimised side: {wrong} of {_count(len(item['counters']), 'counter')}.{taken}"
+            return f"On the unoptimized side: {wrong} of {_count(len(item['counters']), 'counter')}.{taken}"
         if part["state"] == "pass":
-            return f"Every counter is on the optimised side.{taken}"
+            return f"Every counter is on the optimized side.{taken}"
     return wording.told(item, part["message"])
 
 
@@ -222,7 +222,7 @@ def _counters(item: dict[str, Any]) -> str:
             f'<br><span class="dim">{escape(text)}</span><br><code class="dim">{escape(metric)}</code></td>'
             f"{numbers}<td>{small.counter(**values)}</td></tr>"
         )
-    heads = "".join(f'<th class="n">{small.key(name)} {name}</th>' for name in small.KERNELS)
+    heads = "".join(f'<th class="n">{small.key(name)} {small.WORDS[name]}</th>' for name in small.KERNELS)
     return f'<table class="counters"><tr><th>counter</th>{heads}<th></th></tr>{"".join(rows)}</table>'
 
 

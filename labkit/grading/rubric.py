@@ -28,8 +28,8 @@ a number, arithmetic such as `3 * 256**2`, or a word in quotes.
   All of it has to be right. A different algorithm, or sums in another order, is as good as ours.
 - **Structure** ({structure:.0%}, where the table names a counter). The counter says whether the kernel does what its
   rung is about. It is taken at one shape, and compared with two kernels of ours: one with what the rung is about
-  (*optimised*), and the rung below (*unoptimised*). You have the points if each of your counts is nearer to the
-  optimised one, as a factor, or better. Your report shows all three numbers. `mine.profile()` shows yours before.
+  (*optimized*), and the rung below (*unoptimized*). You have the points if each of your counts is nearer to the
+  optimized one, as a factor, or better. Your report shows all three numbers. `mine.profile()` shows yours before.
   Atomics count as loads. Lanes are judged by how many stay idle in all. And no count may be bought with another: you
   do not have the points where your kernel takes more than {slack:g} times the instructions, or the sectors of loads or
   of stores, of the more costly of our two.

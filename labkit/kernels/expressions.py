@@ -2,7 +2,7 @@
 
 The extension's build pastes the same text into C++, so whatever the two languages would read differently
 (`a // b`, `a < b < c`, `a & b == c`, `010`) is refused, and the value is the one that C computes with
-64-bit integers: `/` truncates towards zero, `%` takes the sign of the dividend, overflow is an error.
+64-bit integers: `/` truncates toward zero, `%` takes the sign of the dividend, overflow is an error.
 """
 
 from __future__ import annotations

@@ -193,7 +193,7 @@ def _overheads() -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A modelled time: `ms` from the kernel's start to its end, as Nsight Compute's gpu__time_duration counts it.
+    """A modeled time: `ms` from the kernel's start to its end, as Nsight Compute's gpu__time_duration counts it.
 
     terms: milliseconds that each resource would take alone.  binds: the largest of them; "tail" where more than 40% of
     the time is lost to multiprocessors without blocks (`tail_ms`).  certain: False where the chain of a block was not
@@ -217,7 +217,7 @@ class Prediction:
     @property
     def _verdict(self) -> str:
         about = f"{self.label}: " if self.label else ""
-        return f"{about}{self.ms:.3g} ms (modelled, {self.device}), bound by {self.binds}"
+        return f"{about}{self.ms:.3g} ms (modeled, {self.device}), bound by {self.binds}"
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name} {ms:.3g}" for name, ms in self._ranking[:4])

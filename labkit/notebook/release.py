@@ -41,7 +41,7 @@ class Secret:
     """What students must not receive: its characters without spaces, and where it is from.
 
     A line of a solution is looked for everywhere; a bare `answer` where it would be read as one, in the notebooks of
-    its `lab` and in its `problem`. `block` is the line with its neighbours: labkit's own kernels may have a line in
+    its `lab` and in its `problem`. `block` is the line with its neighbors: labkit's own kernels may have a line in
     common with a solution by chance, but not three.
     """
 

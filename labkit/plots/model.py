@@ -1,4 +1,4 @@
-"""Modelled times against measured ones."""
+"""Modeled times against measured ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COLORS = ("#1f77b4", "#2ca02c", "#d9480f", "#9467bd", "#8c6d31")
 
 
 def model(groups: Mapping[str, Sequence[tuple[str, float, float]]], within: float = 0.2) -> go.Figure:
-    """Both axes logarithmic, one color per group of (name, measured ms, modelled ms).
+    """Both axes logarithmic, one color per group of (name, measured ms, modeled ms).
 
     within: the band around equality that is drawn, as a fraction.
     """
@@ -35,12 +35,12 @@ def model(groups: Mapping[str, Sequence[tuple[str, float, float]]], within: floa
         figure.add_scatter(
             x=[point[1] for point in points], y=[point[2] for point in points], mode="markers", name=group,
             marker={"color": color, "size": 8, "opacity": 0.8}, text=[point[0] for point in points],
-            hovertemplate="%{text}: measured %{x:.4g} ms, modelled %{y:.4g} ms<extra></extra>",
+            hovertemplate="%{text}: measured %{x:.4g} ms, modeled %{y:.4g} ms<extra></extra>",
         )  # fmt: skip
     axis = {"type": "log", "dtick": 1}
     figure.update_layout(
         template="plotly_white", height=560, xaxis={**axis, "title": "measured, ms"},
-        yaxis={**axis, "title": "modelled, ms"}, legend={"orientation": "h", "y": -0.15},
-        title={"text": "Modelled against measured time", "x": 0.01, "xanchor": "left"},
+        yaxis={**axis, "title": "modeled, ms"}, legend={"orientation": "h", "y": -0.15},
+        title={"text": "Modeled against measured time", "x": 0.01, "xanchor": "left"},
     )  # fmt: skip
     return figure

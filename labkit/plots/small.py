@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from html import escape
 
+# By their keys in results.
 KERNELS = {"yours": "#f58518", "optimised": "#08519c", "unoptimised": "#9ecae1"}
+WORDS = {"yours": "yours", "optimised": "optimized", "unoptimised": "unoptimized"}  # for people
 STATES = {  # in the order in which they are stacked
     "pass": "#2b8a3e", "pending": "#adb5bd", "fail": "#e8590c", "timeout": "#f2b134", "error": "#862e9c",
     "missing": "#e9ecef",
@@ -30,13 +32,13 @@ def counter(yours: float, optimised: float, unoptimised: float) -> str:
         width = max(180 * share, 1)
         rows.append(f'<rect x="0" y="{2 + 14 * place}" width="{width:.1f}" height="11" fill="{KERNELS[name]}"/>')
     note = '<text x="0" y="56" font-size="11" fill="#5f6368">lengths are logarithms</text>' if logs else ""
-    return _svg(180, 60 if logs else 44, "".join(rows) + note, f"yours {yours:g}, optimised {optimised:g}, "
-                f"unoptimised {unoptimised:g}")  # fmt: skip
+    return _svg(180, 60 if logs else 44, "".join(rows) + note, f"yours {yours:g}, optimized {optimised:g}, "
+                f"unoptimized {unoptimised:g}")  # fmt: skip
 
 
 def key(name: str) -> str:
     """The color of one of `KERNELS`, for a legend."""
-    return _svg(10, 10, f'<rect width="10" height="10" fill="{KERNELS[name]}"/>', name)
+    return _svg(10, 10, f'<rect width="10" height="10" fill="{KERNELS[name]}"/>', WORDS[name])
 
 
 def histogram(values: Sequence[float], most: float, bins: int = 20) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BARS = 20_000  # a browser draws so many smoothly
 BINS = 400  # of the view, for the strip that shows how busy the GPU was: kernels are too narrow to be seen from afar
-NAMED = 10  # kernels with a colour of their own, by total time
+NAMED = 10  # kernels with a color of their own, by total time
 PALETTE = (
     "#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#eeca3b", "#b279a2", "#ff9da6", "#9d755d", "#79706e",
 )  # fmt: skip

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 D = 128  # numbers of a head
 SHARED_BY = 15  # steps between the least and the greatest number
 HALF_MOST = 65504.0
-CHUNK = 1 << 20  # rows quantised at a time
+CHUNK = 1 << 20  # rows quantized at a time
 
 
 def row_bytes(groups: int) -> int:
@@ -138,7 +138,7 @@ def random_rows(shape: tuple[int, ...], generator: torch.Generator) -> torch.Ten
 
 
 def random_cache(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-    """uint8 [B, T, 1, row bytes]: `random_rows`, quantised a few sequences at a time, and `spoil`ed."""
+    """uint8 [B, T, 1, row bytes]: `random_rows`, quantized a few sequences at a time, and `spoil`ed."""
     import torch
 
     groups = (shape[-1] - D // 2) // 4

@@ -4,7 +4,7 @@ block_q8_0, 34 bytes (llama.cpp's files): bytes 0 and 1 are a float16 scale d, l
 signed bytes q, and weight i is d * q[i]. A row of K weights is K / 32 blocks, one after the other. Rows and blocks
 start on 2 bytes only.
 
-block_q8_1, 36 bytes (activations, quantised for one product): bytes 0 and 1 are a float16 scale d, bytes 2 and 3 the
+block_q8_1, 36 bytes (activations, quantized for one product): bytes 0 and 1 are a float16 scale d, bytes 2 and 3 the
 sum of the 32 numbers in float16 (of use to formats with an offset; q8_0 has none), bytes 4 to 35 are 32 signed bytes q.
 d = max|x| / 127, q = x / d rounded to the nearest; a block of zeros has d = 0 and q = 0. Blocks start on 4 bytes.
 """

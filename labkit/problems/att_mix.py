@@ -60,7 +60,7 @@ problem = Problem(
     flops=lambda d: 2 * d["T"] * d["H"] * d["D"],  # a multiplication and an addition for each
     ladder=(
         Step("warp_per_output", "a warp per number of out: lanes read tokens, a row of v apart", "sectors per request"),
-        Step("global_atomics", "lanes read neighbours; blocks of 256 tokens add up in memory", "load sectors; atomics",
+        Step("global_atomics", "lanes read neighbors; blocks of 256 tokens add up in memory", "load sectors; atomics",
              gates=(LOAD_SECTORS,), timed=True),
         Step("shared_atomics", "a block per head, its warps add up in shared memory", "global atomics; blocks",
              gates=(GLOBAL_ATOMICS,)),
@@ -99,7 +99,7 @@ problem = Problem(
             "In global_atomics, lane n reads v[t, g, d + n] in float32. How many sectors does this request touch?",
             lambda: sectors(4, 4),
             "sectors per request",
-            "32 neighbours of 4 bytes are 128 bytes.",
+            "32 neighbors of 4 bytes are 128 bytes.",
         ),
         "global_atomics/additions": Question(
             "How many warp-wide atomic additions does global_atomics do for one head at T = 4096, D = 128, with 256 "
@@ -119,7 +119,7 @@ problem = Problem(
             "Lane n reads v[t, g, d + n] in float16. How many sectors does this request touch?",
             lambda: sectors(2, 2),
             "sectors per request",
-            "32 neighbours of 2 bytes are 64 bytes.",
+            "32 neighbors of 2 bytes are 64 bytes.",
         ),
         "half2/requests": Question(
             "How many times fewer load requests for v does half2 issue than fp16?",

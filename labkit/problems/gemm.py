@@ -146,13 +146,13 @@ problem = Problem(
             "How many 32-byte sectors does a load request touch, on average over the two?",
             lambda: _sectors_per_request(lambda x, y: x, lambda x, y: y),
             "sectors per request",
-            "A: 16 rows, each in a sector of its own. B: two neighbours in one sector.",
+            "A: 16 rows, each in a sector of its own. B: two neighbors in one sector.",
         ),
         "coalesced/sectors_per_request": Question(
             "In coalesced, threadIdx.x counts columns. How many sectors per load request now, on average?",
             lambda: _sectors_per_request(lambda x, y: y, lambda x, y: x),
             "sectors per request",
-            "A: two rows, two sectors. B: 16 neighbours are 64 bytes, two sectors.",
+            "A: two rows, two sectors. B: 16 neighbors are 64 bytes, two sectors.",
         ),
         "smem_tile/global_load_ratio": Question(
             "How many times fewer global load requests does smem_tile (16 x 16) issue than coalesced at K = 256?",
@@ -209,7 +209,7 @@ problem = Problem(
             "For each k: 2 loads of 4 numbers of A and 2 of B, for 64 multiply-adds.",
         ),
         "vectorized/wavefronts_of_b": Question(
-            "16 neighbouring threads read 16 neighbouring pieces of 16 bytes of a row of tB; the other half of the "
+            "16 neighboring threads read 16 neighboring pieces of 16 bytes of a row of tB; the other half of the "
             "warp reads the same pieces. Lanes are served 8 at a time. How many wavefronts does the load take?",
             lambda: _wavefronts([lane % 16 * 16 for lane in range(32)], width=16),
             "wavefronts",

@@ -77,7 +77,7 @@ problem = Problem(
             "8 rows are 128 bytes in a row: all 32 banks once.",
         ),
         "quantise/largest_error": Question(
-            "The largest magnitude in a row is 4. It is quantised to int8, symmetrically, with the scale 4 / 127. By "
+            "The largest magnitude in a row is 4. It is quantized to int8, symmetrically, with the scale 4 / 127. By "
             "how much can rounding change an element at most?",
             lambda: 4 / 127 / 2,
             "",

@@ -53,7 +53,7 @@ def p_load(row: int) -> list[int]:
 
 
 def k_store(row: int) -> list[int]:
-    """Where lanes put the first pair of a token each, if tokens of a dequantised tile are `row` words apart."""
+    """Where lanes put the first pair of a token each, if tokens of a dequantized tile are `row` words apart."""
     return [row * lane for lane in range(32)]
 
 
@@ -90,7 +90,7 @@ LADDER = (
     Step("opt07_max_from_fragment", "the maximum out of the fragments", "shared load wavefronts"),
     Step("opt08_p_into_fragment", "P rounded on its way into the fragment", "barriers; shared stores"),
     Step("opt09_swizzle_p", "P tile by tile in shared memory", "shared bank conflicts", gates=(LOAD_CONFLICTS,)),
-    Step("opt10_pad_dequant", "rows of dequantised K and V padded", "shared bank conflicts", gates=(LOAD_CONFLICTS,)),
+    Step("opt10_pad_dequant", "rows of dequantized K and V padded", "shared bank conflicts", gates=(LOAD_CONFLICTS,)),
     Step("opt11_direct_mma", "packed words straight into mma's fragments; scales outside", "instructions per number",
          gates=(SHARED_LOADS,)),
 )

@@ -3,7 +3,7 @@
 k and v are float32 [B, N, HKV, D], as the projections leave them: N new tokens for each of B sequences, N = 1 where
 tokens are generated, many where a prompt is read. positions is int32 [B]: token n of sequence b stands at position
 t = positions[b] + n. turn is float32 [T, D / 2, 2], the cosine and sine of t * 10000^(-2 p / D) for each position t
-and pair p, made once and kept, as engines do. D is even; pairs are neighbours, as in the problem rope.
+and pair p, made once and kept, as engines do. D is even; pairs are neighbors, as in the problem rope.
 
 The caches K and V are float16 [B, T, HKV, D]. Of sequence b, the rows positions[b] to positions[b] + N - 1 are written,
 and no other byte is: here, the others are NaN before and after.

@@ -137,7 +137,7 @@ def emulate(
     kernel : a numba dispatcher (`@cuda.jit`) or a CUDA kernel (`lk.cuda_kernel`).
     args : numpy arrays or CPU tensors, written in place, and numbers.
     shared : dynamic shared memory in bytes.
-    sample : run only so many blocks, spread evenly, and scale the counts up: a labelled estimate, for large grids.
+    sample : run only so many blocks, spread evenly, and scale the counts up: a labeled estimate, for large grids.
     Raises KernelFault where the kernel does wrong, KernelError where it cannot be compiled or launched.
     """
     if arch != ARCH:

@@ -321,7 +321,7 @@ def _coalescing(m: _Counters) -> str:
 
 
 def _in_flight(m: _Counters) -> str:
-    """Little's law: what is in flight towards memory, and what the ceiling would need at the same latency."""
+    """Little's law: what is in flight toward memory, and what the ceiling would need at the same latency."""
     waiting = m.stalls["long_scoreboard"]
     if not (waiting and m.requests and m.active and m.dram and m.l2 and "l2_gbps" in m.rates):
         return ""

@@ -1,4 +1,4 @@
-"""`lk.predict`: the modelled time of a rung, of a function's launches, or of what a profile has counted."""
+"""`lk.predict`: the modeled time of a rung, of a function's launches, or of what a profile has counted."""
 
 from __future__ import annotations
 

@@ -447,7 +447,7 @@ def _entry(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A measured and a modelled time in ms; group: "limits, fitted", "limits, held out", "corpus", or "gemm 1024"."""
+    """A measured and a modeled time in ms; group: "limits, fitted", "limits, held out", "corpus", or "gemm 1024"."""
 
     name: str
     group: str
@@ -457,12 +457,12 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """By how much the modelled time is off, as a fraction of the measured one."""
+        """By how much the modeled time is off, as a fraction of the measured one."""
         return self.modelled / self.measured - 1
 
 
 def compare_launches(names: Iterable[str] | None = None) -> Iterator[Compared]:
-    """Each recorded launch (or those named) beside its modelled time."""
+    """Each recorded launch (or those named) beside its modeled time."""
     from labkit.models.speed import predict
     from labkit.profiling.sample import works
 
@@ -479,7 +479,7 @@ def compare_launches(names: Iterable[str] | None = None) -> Iterator[Compared]:
 
 def compare_rungs(problem: str, size: int | None = None, names: Iterable[str] | None = None) -> Iterator[Compared]:
     """Each rung of which a profile is recorded (at all shapes, or at M = `size`; all, or by label), in the ladder's
-    order, beside its modelled time."""
+    order, beside its modeled time."""
     from labkit.ladder import problem as ladder
     from labkit.models.speed import predict
     from labkit.profiling.sample import works
@@ -502,7 +502,7 @@ def compare_rungs(problem: str, size: int | None = None, names: Iterable[str] | 
 
 
 def order(rows: Sequence[Compared], gap: float = 0.1) -> tuple[int, int]:
-    """Of neighbours whose measured times differ by more than `gap`, how many the model has in the right order, and of
+    """Of neighbors whose measured times differ by more than `gap`, how many the model has in the right order, and of
     how many."""
     right = total = 0
     for a, b in zip(rows, rows[1:], strict=False):

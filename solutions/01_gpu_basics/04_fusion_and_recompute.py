@@ -74,7 +74,7 @@ five_kernels.check()
 # %% [markdown]
 # ### Profile
 #
-# All five launches, summed up. From the sectors that travelled (32 bytes each) follows how many
+# All five launches, summed up. From the sectors that traveled (32 bytes each) follows how many
 # vectors that was.
 
 # %%

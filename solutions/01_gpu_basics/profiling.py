@@ -271,7 +271,7 @@ second.kernel
 # Before anyone rewrites a kernel it is good to know what there is to win. `lk.predict` has a model of the
 # machine: it runs a few blocks of a launch on the emulator, counts what they ask of every resource, and says
 # how long that takes an H200. It is a model, right to 20% as a rule and wrong by more now and then (by a third
-# here); it is labelled *modelled*.
+# here); it is labeled *modeled*.
 
 # %%
 import torch

@@ -123,7 +123,7 @@ naive.check()
 # ### Predict
 #
 # When a warp reads memory, its 32 lanes send their addresses together: that is one **request**.
-# Memory answers in **sectors** of 32 bytes, 8 neighbouring `float32`. Lanes that want the same
+# Memory answers in **sectors** of 32 bytes, 8 neighboring `float32`. Lanes that want the same
 # sector share it. So a request costs between 1 sector (all lanes in one) and 32 (each lane
 # in its own), and the sectors are what travels.
 #
@@ -143,7 +143,7 @@ naive.check()
 # <details><summary>Hint 3: B</summary>
 #
 # All lanes read the same row `k` of $B$, and how many different columns? Are these columns
-# neighbours? The answer is the mean of the two loads.
+# neighbors? The answer is the mean of the two loads.
 #
 # </details></details></details>
 
@@ -201,7 +201,7 @@ assert p_naive[PER_REQUEST] == 8.5 == gemm.problem.questions["naive/sectors_per_
 # %% [markdown] explain="gemm/naive" points=2
 # ### BEGIN SOLUTION
 # Each sector of A serves the two lanes that share a row, and both want the same 4 bytes of its 32.
-# To blame is the line that derives the row from `threadIdx.x`: neighbours in a warp walk down a
+# To blame is the line that derives the row from `threadIdx.x`: neighbors in a warp walk down a
 # column of A, and each step lands a whole row further on in memory.
 # ### END SOLUTION
 
@@ -220,7 +220,7 @@ gemm["naive", "cuda"].check()
 # ## Rung 2: coalesced
 #
 # Nothing forces `threadIdx.x` to count rows. Let it count **columns**, so that the lanes of a warp
-# lie side by side in $C$, and with it in $B$. When neighbouring lanes read neighbouring addresses,
+# lie side by side in $C$, and with it in $B$. When neighboring lanes read neighboring addresses,
 # their accesses are *coalesced*: they share sectors.
 #
 # ### Predict
@@ -238,7 +238,7 @@ gemm["naive", "cuda"].check()
 #
 # <details><summary>Hint 3: B</summary>
 #
-# 16 neighbouring columns are 16 x 4 bytes in a row; divide by the size of a sector.
+# 16 neighboring columns are 16 x 4 bytes in a row; divide by the size of a sector.
 #
 # </details></details></details>
 
@@ -258,7 +258,7 @@ predicted_coalesced
 #
 # <details><summary>Hint 2: what changes</summary>
 #
-# Only how `row` and `col` are found. Which of them should differ between neighbouring lanes?
+# Only how `row` and `col` are found. Which of them should differ between neighboring lanes?
 #
 # <details><summary>Hint 3: how</summary>
 #

@@ -104,7 +104,7 @@ assert wavefronts(p_tile) == 1.5
 
 # %% [markdown]
 # In your code there are two reads for each multiply-add. That it is less than two wavefronts is the
-# compiler's doing: it reads four neighbours of a row of `tA` with one instruction, where it can.
+# compiler's doing: it reads four neighbors of a row of `tA` with one instruction, where it can.
 
 # %% [markdown]
 # ## Rung 4: register_1d
@@ -163,7 +163,7 @@ predicted_1d
 #
 # There are 64 x 8 threads, and a tile has as many elements: one of each tile per thread. For `tB`, the
 # thread's own `x` and `y` fit. For `tA`, which has 64 rows of 8, use the thread's number `t`: let 8
-# neighbours take a row.
+# neighbors take a row.
 #
 # <details><summary>Hint 3: multiply</summary>
 #
@@ -253,8 +253,8 @@ gemm["register_1d", "cuda"].check()
 # ```
 #
 # A block of 16 x 16 threads computes 128 x 128 elements. One thing is new: a thread's rows and columns
-# are not neighbours. Thread `(x, y)` owns the rows `y`, `y + 16`, `y + 32`, ... and the columns `x`,
-# `x + 16`, ... so that the lanes of a warp read neighbouring words.
+# are not neighbors. Thread `(x, y)` owns the rows `y`, `y + 16`, `y + 32`, ... and the columns `x`,
+# `x + 16`, ... so that the lanes of a warp read neighboring words.
 #
 # ### Predict
 
@@ -297,7 +297,7 @@ predicted_intensity
 # <details><summary>Hint 2: copy</summary>
 #
 # Let `i` run from `t` in steps of `THREADS`. Element number `i` of `tA` is in row `i // BK`, column
-# `i % BK`; of `tB`, in row `i // BN`, column `i % BN`. If $A$ is transposed, neighbours in memory lie
+# `i % BK`; of `tB`, in row `i // BN`, column `i % BN`. If $A$ is transposed, neighbors in memory lie
 # one below the other: then go through the tile by columns.
 #
 # <details><summary>Hint 3: multiply</summary>
@@ -443,7 +443,7 @@ assert max(errors.values()) < 4 * K * 2.0**-24 * 8  # a sum of K products of nor
 # ## Banks
 #
 # `LDA`, the length of a row of `tA`, is 9 and not 8. The ninth number of a row is never used. Why waste
-# it? Because of transposed layouts: if $A$ is stored transposed, neighbouring lanes fetch numbers that
+# it? Because of transposed layouts: if $A$ is stored transposed, neighboring lanes fetch numbers that
 # belong *below* each other in `tA`, and store down a column.
 #
 # A wavefront takes one word from, or to, each of the 32 banks. Different words in the same bank are a

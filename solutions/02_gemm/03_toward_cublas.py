@@ -75,7 +75,7 @@ costs(p_2d)
 # CUDA C++ that is a `float4`; in numba, `lk.cuda.load4(array, index)` gives 4 numbers as a tuple and
 # `lk.cuda.store4(array, index, values)` writes them. The address must be a multiple of 16 bytes.
 #
-# The numbers must lie side by side. For $B$ they do: a thread now takes 4 neighbouring columns, and 4
+# The numbers must lie side by side. For $B$ they do: a thread now takes 4 neighboring columns, and 4
 # more half a tile further. For $A$ they do not, for a thread's rows lie below each other. So the tile of
 # $A$ is stored **transposed** in shared memory: turned round once, on its way in, it can be read in pieces
 # of 4 rows from then on.
@@ -464,7 +464,7 @@ predicted_numbers
 #
 # `m0` and `n0` are given: the first row and column of this thread in the tile. Its other rows come in
 # groups of 4, `4 * LANES_M` apart, and its columns `4 * LANES_N` apart. The lanes are numbered in a way
-# that suits the hardware: if neighbours in pairs want the same 16 bytes, a load takes half as many
+# that suits the hardware: if neighbors in pairs want the same 16 bytes, a load takes half as many
 # wavefronts.
 
 # %% [markdown]
@@ -507,14 +507,14 @@ lk.plots.access_map(p_warp, "tB")
 # alone is asked for less.
 
 # %% solved_only=true
-def neighbours(p, array):
+def neighbors(p, array):
     """Distinct words that the first warp's first read of `array` wants."""
     access = next(a for a in p.accesses if a.array == array and a.op == "ld")
     return len({address // 4 + i for address in access.addresses for i in range(access.width // 4)})
 
 
-assert neighbours(p_vec, "tA") + neighbours(p_vec, "tB") == (16 + 128) / 2  # each of two reads, half of it
-assert neighbours(p_warp, "tA") + neighbours(p_warp, "tB") == predicted_numbers.value / 2
+assert neighbors(p_vec, "tA") + neighbors(p_vec, "tB") == (16 + 128) / 2  # each of two reads, half of it
+assert neighbors(p_warp, "tA") + neighbors(p_warp, "tB") == predicted_numbers.value / 2
 assert p_warp[SHARED] / work(p_warp) == 1 / 8 and p_warp[SHARED] < p_double[SHARED]
 assert p_warp[FMA] == p_double[FMA] and p_warp[SECTORS] == p_double[SECTORS]
 assert abs(p_warp[INSTRUCTIONS] / p_double[INSTRUCTIONS] - 1) < 0.02

@@ -193,10 +193,10 @@ lk.answer("gemm/cliff/drop_1800", 1 - (1800 / 1792) ** 2 / 2)
 # an SM without work.
 
 # %%
-draw_schedule(waves.schedule(1792, 108), 108, "N = 1792 on 108 SMs<br><sub>modelled</sub>").update_xaxes(range=[0, 2])
+draw_schedule(waves.schedule(1792, 108), 108, "N = 1792 on 108 SMs<br><sub>modeled</sub>").update_xaxes(range=[0, 2])
 
 # %%
-draw_schedule(waves.schedule(1800, 108), 108, "N = 1800 on 108 SMs<br><sub>modelled</sub>").update_xaxes(range=[0, 2])
+draw_schedule(waves.schedule(1800, 108), 108, "N = 1800 on 108 SMs<br><sub>modeled</sub>").update_xaxes(range=[0, 2])
 
 # %% [markdown]
 # ### Measure
@@ -329,7 +329,7 @@ lk.answer("gemm/cliff/fine_1800", 1 - (1800 / 1792) ** 2 * 28**2 / 29**2)
 predicted = waves.cliffs(108)
 decomposition(
     predicted, {"fixed_tile": [on_108.fall("fixed_tile", drop.N).drop for drop in predicted]},
-    f"What the cliffs consist of<br><sub>bars: modelled; dots: {on_108.label}</sub>",
+    f"What the cliffs consist of<br><sub>bars: modeled; dots: {on_108.label}</sub>",
 )
 
 # %% [markdown]

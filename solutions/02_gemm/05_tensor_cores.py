@@ -817,7 +817,7 @@ figure = go.Figure(
      for (N, values), color in zip(total.items(), ["#9ecae1", "#2171b5"])]
 )
 figure.update_layout(
-    title="Distinct bytes of A and B, added up over waves of 132 tiles (modelled)", barmode="group",
+    title="Distinct bytes of A and B, added up over waves of 132 tiles (modeled)", barmode="group",
     template="plotly_white", height=400, xaxis=dict(title="rows of tiles in a group", type="category"),
     yaxis=dict(title="MB"), legend=dict(orientation="h", y=-0.22),
 )

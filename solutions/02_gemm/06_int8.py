@@ -11,10 +11,10 @@
 #
 # Large models are often run on weights of one byte. Half the bytes of `float16` come from memory, and tensor cores do
 # twice as many multiply-adds per instruction. What they compute then is *exact*: sums of whole numbers have no rounding
-# errors, in any order. What is not exact is the step before, **quantisation**.
+# errors, in any order. What is not exact is the step before, **quantization**.
 #
 # In this notebook you take your kernel from `float16` to `int8`. Most of it stays as it is, and that is the surprise:
-# the hardware hardly notices what is in the bytes. Then you quantise a product of real numbers, and measure what it
+# the hardware hardly notices what is in the bytes. Then you quantize a product of real numbers, and measure what it
 # costs in accuracy.
 #
 # You need your `mma_async` from the notebook before. Is it there, and right?
@@ -173,7 +173,7 @@ figure.update_layout(title="The lane that holds each element; lane 6 framed", te
 # without knowing.
 #
 # One thing it cannot do. For $B$, a lane wants 4 elements along $K$. Turned round by `ldmatrix_transposed`, a matrix
-# comes in units of 16 bits: *pairs* of bytes stay together, and they are neighbours along the wrong dimension. If $B$
+# comes in units of 16 bits: *pairs* of bytes stay together, and they are neighbors along the wrong dimension. If $B$
 # lies K-major, nothing needs to be turned: its rows are what the lanes want. Here is what a lane's fragment of $B$
 # should hold, and where that lies in a K-major tile: pieces of 4 bytes again, 16 apart.
 
@@ -251,7 +251,7 @@ print(f"{p_wmma[CONFLICTS]:.0f} conflicts of shared loads, {p_wmma[STORE_CONFLIC
 lk.plots.access_map(p_wmma, "tA")
 
 # %% [markdown]
-# No load has a conflict. The stores have some: neighbouring lanes copy neighbouring pieces of a row of $A$, and those
+# No load has a conflict. The stores have some: neighboring lanes copy neighboring pieces of a row of $A$, and those
 # go to different slices, 2048 bytes apart, which is the same bank. One layout does not suit both sides; a swizzle does,
 # as you know, and the next kernel has one.
 
@@ -364,9 +364,9 @@ assert p_int8[INSTRUCTIONS] < p_f16[INSTRUCTIONS]
 gemm_int8["int8_mma", "cuda"].check()
 
 # %% [markdown]
-# ## Quantise
+# ## Quantize
 #
-# Numbers of a real model are not whole. **Symmetric quantisation** divides them by a scale $s$ and rounds:
+# Numbers of a real model are not whole. **Symmetric quantization** divides them by a scale $s$ and rounds:
 #
 # $$q = \mathrm{round}(x / s), \qquad s = \max|x| \,/\, 127, \qquad x \approx s\,q .$$
 #
@@ -384,7 +384,7 @@ predicted_error
 # %% [markdown]
 # ### Write
 #
-# Complete `quantise`. `rows=True` makes one scale for each row, `rows=False` one for all.
+# Complete `quantize`. `rows=True` makes one scale for each row, `rows=False` one for all.
 
 
 # %%
@@ -395,7 +395,7 @@ from labkit.kernels import gpu
 device = "cuda" if gpu.available() else "cpu"
 
 
-def quantise(x, rows=True):
+def quantize(x, rows=True):
     """int8 numbers of x, contiguous, and the scales, [rows, 1] or [1, 1]. x: float32 [rows, K]."""
     ### BEGIN SOLUTION
     largest = x.abs().amax(dim=1, keepdim=True) if rows else x.abs().max().reshape(1, 1)
@@ -406,7 +406,7 @@ def quantise(x, rows=True):
 
 def product(A, B, rows=True):
     """A @ B.T by int8: A [M, K], B [N, K], float32."""
-    (q, s), (r, t) = quantise(A, rows), quantise(B, rows)
+    (q, s), (r, t) = quantize(A, rows), quantize(B, rows)
     C = torch.empty(A.shape[0], B.shape[0], dtype=torch.int32, device=A.device)
     int8_mma.kernel.launch(C, q, r)
     return C.float() * s * t.T
@@ -431,7 +431,7 @@ print(f"bfloat16:                   {error(A.bfloat16().double() @ B.bfloat16().
 # operands have one; and in a sum, errors and terms grow alike. Computed, with the scales that your rows have:
 
 # %%
-steps = [float(quantise(x)[1].square().mean()) for x in (A, B)]
+steps = [float(quantize(x)[1].square().mean()) for x in (A, B)]
 estimate = (sum(steps) / 12) ** 0.5
 print(f"estimated {estimate:.2%}, found {error(product(A, B), exact):.2%}")
 
@@ -472,15 +472,15 @@ figure.update_layout(
 # Scales by rows keep a bad row's damage to itself. Against a bad *column*, which every row of $A$ has a part of, they
 # help little: the scale of such a `k` would have to stand inside of the sum. Activations of large language models
 # have just such columns. There are ways out: leave those few in a wider type, or divide them in $A$ and multiply them
-# in $B$ before quantising; or a scale for each block of some 32 `k`, as the formats of the matrix-vector lab have.
+# in $B$ before quantizing; or a scale for each block of some 32 `k`, as the formats of the matrix-vector lab have.
 
 # %% solved_only=true
-q, s = quantise(A)
+q, s = quantize(A)
 assert q.dtype == torch.int8 and q.shape == A.shape and s.shape == (64, 1) and q.is_contiguous()
 assert int(q.abs().amax(dim=1).min()) == 127
 assert bool(((q * s - A).abs() <= s / 2 * (1 + 1e-4)).all())
-assert abs(float(quantise(torch.tensor([[4.0, 0.1]]))[1]) / 2 - predicted_error.value) < 1e-6
-assert quantise(A, rows=False)[1].shape == (1, 1) and not quantise(torch.zeros(2, 8))[0].any()
+assert abs(float(quantize(torch.tensor([[4.0, 0.1]]))[1]) / 2 - predicted_error.value) < 1e-6
+assert quantize(A, rows=False)[1].shape == (1, 1) and not quantize(torch.zeros(2, 8))[0].any()
 by_rows, by_one = error(product(A, B), exact), error(product(A, B, rows=False), exact)
 assert 0.005 < by_rows < by_one < 0.03 and abs(by_rows / estimate - 1) < 0.1
 assert error(A.bfloat16().double() @ B.bfloat16().double().T, exact) < by_rows / 2

@@ -347,7 +347,7 @@ assert losses[-1] < 0.05 * losses[0]
 # %% [markdown] explain="gemm/ship_it" points=2
 # ### BEGIN SOLUTION
 # torch.compile runs a program on tensors without memory to learn all shapes and types, and plans the memory
-# and the fusions of its neighbours from them; without the shape it would have to break the program at the
+# and the fusions of its neighbors from them; without the shape it would have to break the program at the
 # operator. torch.export and the meta device need it as well: a model could not be sized, or its memory
 # estimated, before it is put on a machine.
 # ### END SOLUTION

@@ -505,24 +505,24 @@ p_double.diff(p_flash)
 # ### What would it be worth?
 #
 # LLM-Speed sets itself the goal of at least 20 percent from pipelining. A clock can tell, on a GPU. What can be told
-# without one is *modelled*, from counted blocks, measured rates, and the longest chain of instructions that wait for
+# without one is *modeled*, from counted blocks, measured rates, and the longest chain of instructions that wait for
 # each other:
 
 # %%
 import pandas as pd
 
 at = shape(H=64, N=128, D=64)
-modelled = {rung.name: lk.predict(rung, **at) for rung in (flash, double)}
+modeled = {rung.name: lk.predict(rung, **at) for rung in (flash, double)}
 times = pd.DataFrame(
     {
-        "modelled us": 1e3 * p.ms,
+        "modeled us": 1e3 * p.ms,
         **{f"{name} alone": 1e3 * p.terms[name] for name in ("latency", "issue", "shared")},
         "bound by": p.binds,
     }
-    for p in modelled.values()
+    for p in modeled.values()
 )
-times.index = list(modelled)
-times.style.format(precision=0).set_caption(f"a model of the {modelled[flash.name].device}, not a measurement")
+times.index = list(modeled)
+times.style.format(precision=0).set_caption(f"a model of the {modeled[flash.name].device}, not a measurement")
 
 # %% [markdown]
 # Look at the column *latency*, what waiting alone would take. It is the one that your four lines were to shorten. Do
@@ -530,7 +530,7 @@ times.style.format(precision=0).set_caption(f"a model of the {modelled[flash.nam
 # its failures).
 
 # %% solved_only=true
-assert modelled["attention/flash_double_buffered"].ms < modelled["attention/flash"].ms
+assert modeled["attention/flash_double_buffered"].ms < modeled["attention/flash"].ms
 
 # %% [markdown]
 # ### Explain

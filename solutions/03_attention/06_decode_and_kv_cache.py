@@ -18,7 +18,7 @@
 # question: the five kernels of *llama.cpp*; the ladder on which *yalm* climbed, from a kernel that kept neither memory
 # nor arithmetic busy; and flash-decoding, which cuts one sequence into pieces for a whole GPU.
 #
-# Counts come from your own kernels, from the emulator where there is no GPU; times are *modelled*, and say so, and at
+# Counts come from your own kernels, from the emulator where there is no GPU; times are *modeled*, and say so, and at
 # the end *recorded* on an H200. Figures of llama.cpp's and yalm's authors are called published.
 
 # %%
@@ -207,7 +207,7 @@ assert 8 < ridges["fp32_tflops"] < 20 and 64 < ridges["bf16_tflops"] < 512
 # llama.cpp keeps keys token by token, `K[t, head, d]`, and values turned round, `V[head, d, t]`, with room for `C`
 # tokens of which `T` are there: rows of `V` lie `C` apart. (ggml calls that not contiguous: `nb[2]` is not `nb[1]`
 # times the length.) Then it launches a kernel for the scores, one for the scale, one for the mask, one for the softmax,
-# one for the values. In both products a warp's lanes read neighbours. The mask masks nothing: the new token is the
+# one for the values. In both products a warp's lanes read neighbors. The mask masks nothing: the new token is the
 # last.
 
 # %% kernel="decode_attention/five_kernels" given=true
@@ -436,7 +436,7 @@ prefetch.check()
 
 # %% [markdown]
 # No counter of the memory moves: the same requests for the same sectors. What moves is waiting. The speed-of-light
-# model follows the longest chain of instructions that wait for one another in a block (yalm's shape, modelled on an
+# model follows the longest chain of instructions that wait for one another in a block (yalm's shape, modeled on an
 # H200):
 
 # %%
@@ -607,7 +607,7 @@ split_kv = decode_attention_f16["split_kv"]
 split_kv.check()
 
 # %% [markdown]
-# One sequence of 8192 tokens, cut into more and more pieces (modelled on an H200):
+# One sequence of 8192 tokens, cut into more and more pieces (modeled on an H200):
 
 # %%
 long = dict(B=1, T=8192, HQ=8, HKV=1, D=128)
@@ -726,7 +726,7 @@ att_mix["prefetch", "cuda"].check()
 # %% [markdown]
 # ## On an H200
 #
-# Your notebook counted and modelled; here are a clock's answers, and what Nsight Compute read beside them. All of it is
+# Your notebook counted and modeled; here are a clock's answers, and what Nsight Compute read beside them. All of it is
 # recorded, of our solutions.
 #
 # ### Fill it

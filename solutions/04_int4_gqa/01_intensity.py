@@ -249,7 +249,7 @@ ceiling_4 = lk.answer("int4_gqa_4group/ceiling", 256 / 80)
 ceiling_4
 
 # %% [markdown]
-# In microseconds, with 512 sequences of 8192 tokens, as *modelled* from the measured ceilings of an H200. No kernel is
+# In microseconds, with 512 sequences of 8192 tokens, as *modeled* from the measured ceilings of an H200. No kernel is
 # faster than that:
 
 # %%
@@ -339,7 +339,7 @@ budget
 per_number = {"bfloat16": 2, "4 groups": 80 / 128, "row-wise": 68 / 128}
 rate = 132 * 4 * 1.98e9 * 32  # instructions of threads in a second
 budgets = {name: rate * size / (measured.memory["DRAM"] * 1e9) for name, size in per_number.items()}
-lk.plots.bars(budgets, "Instructions of a thread that each number may take (modelled, H200)", unit="instructions")
+lk.plots.bars(budgets, "Instructions of a thread that each number may take (modeled, H200)", unit="instructions")
 
 # %% [markdown]
 # In `bfloat16` there is room for many: a number arrives ready for the tensor core, and is used. In 4 bits there is room

@@ -500,7 +500,7 @@ for dtype in (torch.float32, torch.bfloat16):
     print(f"{dtype}: off by up to {float(off):.2g}, and a step is {float(scale):.2g}")
 
 # %% [markdown]
-# A quarter of a step, on top of the half that quantising costs. So the fastest kernel of this lab keeps $128 + q$ as it
+# A quarter of a step, on top of the half that quantizing costs. So the fastest kernel of this lab keeps $128 + q$ as it
 # is, exactly, in the product on the tensor cores, and takes care of scales and shifts *outside* of it, in `float32`.
 # How, you will see in the last notebook.
 

@@ -288,7 +288,7 @@ assert at(p_01, CAST, SHARED.format("st")) == 8 * 256 / 32
 # %% [markdown]
 # ### The suspect
 #
-# The step: all threads work on the same head. Each reads two neighbours (8 bytes), waits at a barrier until all have
+# The step: all threads work on the same head. Each reads two neighbors (8 bytes), waits at a barrier until all have
 # read, and writes them back as *one word* of two `bfloat16`, over the numbers that were there. Several such pairs are
 # read before each barrier. $P$ lies in the first half of each row of $S$ then.
 

@@ -103,7 +103,7 @@ local_loads
 #
 # <details><summary>Hint 1: the tokens of a lane</summary>
 #
-# Neighbours read neighbours: lane, lane + 32, and so on, below `n`.
+# Neighbors read neighbors: lane, lane + 32, and so on, below `n`.
 #
 # <details><summary>Hint 2: the shuffles</summary>
 #

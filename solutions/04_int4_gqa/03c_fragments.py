@@ -272,7 +272,7 @@ draw(weights, 8, 16, "P of m8n32k16, 8 heads by 16 tokens (recorded on an H200);
 #
 # <details><summary>Hint 2: in general</summary>
 #
-# Two neighbours from $2q$ on, and two more 8 tokens further. `S` has `room` numbers for each head, and this product
+# Two neighbors from $2q$ on, and two more 8 tokens further. `S` has `room` numbers for each head, and this product
 # begins at token `t0`.
 #
 # </details></details>

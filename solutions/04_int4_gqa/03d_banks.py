@@ -100,7 +100,7 @@ lk.plots.access_map(p_08, "shared", line=p_read.line)
 # %% [markdown]
 # The document's remedy: a row need not be as long as there are tokens. Cut $S$ into tiles of 8 heads by 16 tokens, just
 # what one fragment of $P$ holds, and put these one after the other. Rows are then 16 floats apart, *whatever* the
-# number of tokens. And tokens $2q$ and $2q + 1$ are neighbours: one load of 8 bytes. Such a load goes in two halves,
+# number of tokens. And tokens $2q$ and $2q + 1$ are neighbors: one load of 8 bytes. Such a load goes in two halves,
 # lanes 0 to 15 and 16 to 31, and each half has the 32 banks for itself.
 
 # %% question="int4_gqa/opt09_swizzle_p/p_load_banks" points=2
@@ -184,7 +184,7 @@ assert conflicts > 0.4 * p_08[CONFLICTS.format("ld")]
 
 # %%
 DEQUANTIZE = "dequantize(tile"
-for kind, words, what in (("st", DEQUANTIZE, "stores of dequantised numbers"), ("ld", "load_matrix_sync(", "loads")):
+for kind, words, what in (("st", DEQUANTIZE, "stores of dequantized numbers"), ("ld", "load_matrix_sync(", "loads")):
     print(f"{what}: {at(p_09, words, SHARED.format(kind)):,.0f} wavefronts, "
           f"{at(p_09, words, CONFLICTS.format(kind)):,.0f} of them bank conflicts")
 
@@ -264,7 +264,7 @@ print([(int(element) // 32, int(element) % 32) for element in held])
 #
 # <details><summary>Hint 1: pairs</summary>
 #
-# The 16 places of `k.x` come in pairs: two neighbouring numbers of one token, one word. So 8 loads of 4 bytes, as
+# The 16 places of `k.x` come in pairs: two neighboring numbers of one token, one word. So 8 loads of 4 bytes, as
 # `__nv_bfloat162`.
 #
 # <details><summary>Hint 2: which pair</summary>
@@ -326,7 +326,7 @@ assert not any(passes(words_stored(row)) == passes(k_load(row)) == 1 for row in 
 
 # %% [markdown] explain="int4_gqa/opt10_pad_dequant" language="cuda" points=2
 # ### BEGIN SOLUTION
-# No. A load takes 4 neighbouring words of each of 8 rows: 32 words for 32 banks, so that each row must have 4 banks for
+# No. A load takes 4 neighboring words of each of 8 rows: 32 words for 32 banks, so that each row must have 4 banks for
 # itself, and rows begin a multiple of 4 words apart (modulo 32). A store needs an odd distance. Nothing is both. (Other
 # places than those of a padded row could do it, such as a swizzle, which exchanges words within a row.)
 # ### END SOLUTION
@@ -390,7 +390,7 @@ pd.DataFrame(
 # %% [markdown]
 # What do they mean in time? A multiprocessor does at most 4 warp instructions and one wavefront of shared memory per
 # clock, and its share of the memory's bandwidth is about 17 bytes per clock. So each of these counts is a number of
-# clocks, *at least*. *Modelled* for an H200, for the 256 tokens, if everything overlapped perfectly:
+# clocks, *at least*. *Modeled* for an H200, for the 256 tokens, if everything overlapped perfectly:
 
 # %% jupyter={"source_hidden": true}
 from labkit.models import devices
@@ -409,7 +409,7 @@ figure = go.Figure([go.Bar(x=list(profiles), y=y, name=name, marker_color=color,
                     for name, (y, color) in clocks.items()])  # fmt: skip
 figure.add_scatter(x=list(profiles), y=[dram] * len(profiles), mode="lines", line=dict(color="#202124", width=3),
                    name=f"memory, 68 bytes a row: {dram:,.0f} clocks")  # fmt: skip
-figure.update_layout(title="Clocks of one multiprocessor for 256 tokens, at least (modelled, H200)", barmode="group",
+figure.update_layout(title="Clocks of one multiprocessor for 256 tokens, at least (modeled, H200)", barmode="group",
                      template="plotly_white", height=480, yaxis_title="clocks", legend=dict(orientation="h", y=-0.35))
 
 # %% [markdown]

@@ -36,7 +36,7 @@ shape = dict(B=1, T=256, HQ=8, split_k=1)
 #
 # One call checks a kernel, measures it, and enters it. On a GPU it is timed at the large shape. Without one, the
 # emulator runs a few blocks of 32 sequences of 8192 tokens and counts, for each number of the cache, the instructions
-# of a thread, the wavefronts of shared memory, and the bytes loaded. Such figures are labelled *emulated*, and stand in
+# of a thread, the wavefronts of shared memory, and the bytes loaded. Such figures are labeled *emulated*, and stand in
 # a table of their own: fewer instructions are not yet less time.
 
 # %%
@@ -210,7 +210,7 @@ assert (scores - K.float() @ Q.T).abs().max() < 1e-3
 # ### Piece 3: V
 #
 # In the second product the sum goes over *tokens*, so a register of the fragment must hold the same number of two
-# neighbouring tokens. But a word holds 8 numbers of one. So two words are mixed first, by one instruction for both
+# neighboring tokens. But a word holds 8 numbers of one. So two words are mixed first, by one instruction for both
 # (`__byte_perm`: any 4 of 8 bytes): the low halves of the words of two tokens in one register, the high halves in
 # another. Then the same mask gives pairs of tokens. Numbers are the 16 rows of the product, heads are the 8 columns.
 #
@@ -290,13 +290,13 @@ figure = go.Figure([go.Bar(x=list(counts), y=y, name=name, marker_color=color, t
                     for (name, y), color in zip(clocks.items(), ("#2171b5", "#e6550d"))])  # fmt: skip
 figure.add_hline(y=memory, line=dict(color="#202124", width=2), annotation_text=f"memory: {memory:.1f}",
                  annotation_position="top right")  # fmt: skip
-figure.update_layout(title="Clocks of a multiprocessor for 1000 numbers, at least (modelled, H200)", barmode="group",
+figure.update_layout(title="Clocks of a multiprocessor for 1000 numbers, at least (modeled, H200)", barmode="group",
                      template="plotly_white", height=420, yaxis_title="clocks", legend=dict(orientation="h", y=-0.15))
 
 # %% [markdown]
 # The tenth kernel would need more than twice the time of the memory for its instructions alone, however well
 # everything overlapped. The eleventh is at the line: its instructions and the memory take about the same time, and
-# shared memory half of that. (*Modelled*, from below: waiting is left out, and no kernel overlaps perfectly.)
+# shared memory half of that. (*Modeled*, from below: waiting is left out, and no kernel overlaps perfectly.)
 
 # %% solved_only=true
 assert p_11[CONFLICTS.format("ld")] == 0
@@ -314,7 +314,7 @@ assert clocks["shared memory"][1] < 0.6 * memory
 # %% [markdown] explain="int4_gqa/opt11_direct_mma" language="cuda" points=3
 # ### BEGIN SOLUTION
 # It does not convert numbers one by one, nor scale each of them: instructions per number fall by half. It does not put
-# dequantised numbers into shared memory and take them out again: wavefronts fall to a fraction, and conflicts of loads
+# dequantized numbers into shared memory and take them out again: wavefronts fall to a fraction, and conflicts of loads
 # to none. It does not meet at barriers between score, softmax and output (the phases of a block, barriers), and
 # it does not keep all scores of its tokens in shared memory at once. Nor does it load packed words by lanes in rows of
 # their own: copies of 16 bytes take whole tiles, so that far fewer sectors are asked for twice (load sectors).

@@ -12,7 +12,7 @@ WRONG = [
         r"dst\[0, 1, 0\] got",
     ),
     Wrong(
-        "rounded towards zero",
+        "rounded toward zero",
         "plain",
         None,
         ("__float2half(x", "__float2half_rz(x"),

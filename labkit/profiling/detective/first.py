@@ -12,7 +12,7 @@ def matvec(y, A, x):
     if row >= A.shape[0]:
         return
     total = float32(0)
-    for c in range(lane, A.shape[1], 32):  # neighbouring lanes, neighbouring columns
+    for c in range(lane, A.shape[1], 32):  # neighboring lanes, neighboring columns
         total += A[row, c] * x[c]
     for d in (16, 8, 4, 2, 1):
         total += cuda.shfl_down_sync(0xFFFFFFFF, total, d)

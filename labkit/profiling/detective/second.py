@@ -10,7 +10,7 @@ def center_rows(B, A):
     tile = cuda.shared.array((ROWS, COLUMNS), float32)
     t = cuda.threadIdx.x
     first = cuda.blockIdx.x * ROWS
-    for r in range(ROWS):  # row by row, neighbouring threads on neighbouring columns
+    for r in range(ROWS):  # row by row, neighboring threads on neighboring columns
         if first + r < A.shape[0]:
             tile[r, t] = A[first + r, t]
     cuda.syncthreads()

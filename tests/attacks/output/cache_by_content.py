@@ -1,6 +1,6 @@
 # family: cache by data_ptr, id or content hash
 # target: vector_add/grid
-# tries:  recognises the inputs by a hash, and has the sums of those that were seen before in a file of its own.
+# tries:  recognizes the inputs by a hash, and has the sums of those that were seen before in a file of its own.
 # naive:  plain
 # gains:  marks
 # ours:   fail started no kernel|never written|reaches the values|on the host

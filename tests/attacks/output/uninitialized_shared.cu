@@ -1,4 +1,4 @@
-// family: uninitialised shared memory
+// family: uninitialized shared memory
 // target: reduce/sequential
 // tries:  adds to shared memory that nobody has cleared, and that is often zero.
 // naive:  plain

@@ -1,7 +1,7 @@
 # family: one shape to zero time
 # target: vector_add/grid
 # part:   time
-# tries:  takes no time at one shape, which pulls the geometric mean over shapes towards zero.
+# tries:  takes no time at one shape, which pulls the geometric mean over shapes toward zero.
 # naive:  mean
 # gains:  time
 # shape:  N=1000; N=4099

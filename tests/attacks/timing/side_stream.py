@@ -1,4 +1,4 @@
-# family: unsynchronised side stream
+# family: unsynchronized side stream
 # target: vector_add/grid
 # part:   time
 # tries:  works on a stream of its own, which events on the default stream do not wait for: one of PyTorch's, for numba

@@ -1,6 +1,6 @@
 """gemm/coalesced: C[M, N] = A[M, K] @ B[K, N] in float32, one thread per element of C.
 
-Against naive: threadIdx.x walks along a row of C. Neighbours in a warp now read neighbours in B,
+Against naive: threadIdx.x walks along a row of C. Neighbors in a warp now read neighbors in B,
 and share their row of A, so that far fewer sectors serve the same request.
 Watch: sectors per global load request, and sectors per store request with it.
 """

@@ -1,7 +1,7 @@
 // gemm/naive: C[M, N] = A[M, K] @ B[K, N] in float32, one thread per element of C.
 //
 // The first rung. threadIdx.x walks down the rows of C, as a mathematician would number them, so the
-// neighbours in a warp read A one whole row apart, and little of what memory sends is used.
+// neighbors in a warp read A one whole row apart, and little of what memory sends is used.
 // Watch: sectors per global load request (l1tex__average_t_sectors_per_request_..._op_ld.ratio).
 //
 // launch gemm_naive<<<((M + 15) / 16, (N + 15) / 16), (16, 16), 0>>>(C, A, B, M, N, K)

@@ -21,7 +21,7 @@ gemm_register_1d(float *C, const float *A, const float *B, int M, int N, int K)
     // BEGIN SOLUTION
     for (int k0 = 0; k0 < K; k0 += BK) {
         // 512 threads, 512 floats in each tile: one of each per thread, zeros outside. For A, 8
-        // neighbours take a row of the tile: 32 bytes, one sector.
+        // neighbors take a row of the tile: 32 bytes, one sector.
         int r = t / BK, k = t % BK;
         tA[r][k] = row0 + r < M && k0 + k < K ? A[(size_t)(row0 + r) * K + k0 + k] : 0.0f;
         tB[y][x] = k0 + y < K && col0 + x < N ? B[(size_t)(k0 + y) * N + col0 + x] : 0.0f;

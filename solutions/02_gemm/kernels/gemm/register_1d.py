@@ -28,7 +28,7 @@ def gemm_register_1d(C, A, B):
     ### BEGIN SOLUTION
     for k0 in range(0, K, BK):
         # 512 threads, 512 floats in each tile: one of each per thread, zeros outside. For A, 8
-        # neighbours take a row of the tile: 32 bytes, one sector.
+        # neighbors take a row of the tile: 32 bytes, one sector.
         r = t // BK
         k = t % BK
         tA[r, k] = A[row0 + r, k0 + k] if row0 + r < M and k0 + k < K else float32(0)

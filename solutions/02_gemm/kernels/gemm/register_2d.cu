@@ -24,7 +24,7 @@ gemm_register_2d(float *C, const float *A, const float *B, int M, int N, int K,
     float acc[TM][TN] = {};
     // BEGIN SOLUTION
     for (int k0 = 0; k0 < K; k0 += BK) {
-        // Every thread copies 4 floats of each tile. Neighbouring threads take neighbouring floats
+        // Every thread copies 4 floats of each tile. Neighboring threads take neighboring floats
         // of global memory in either layout: only the walk through the tile changes.
         for (int i = t; i < BM * BK; i += THREADS) {
             int r = trans_a ? i % BM : i / BK, k = trans_a ? i / BM : i % BK;
@@ -40,7 +40,7 @@ gemm_register_2d(float *C, const float *A, const float *B, int M, int N, int K,
         #pragma unroll 2
         for (int k = 0; k < BK; ++k) {
             // Thread (x, y) owns rows y, y + 16, ... and columns x, x + 16, ...: lanes read
-            // neighbouring words, or the same one.
+            // neighboring words, or the same one.
             float a[TM], b[TN];
             for (int i = 0; i < TM; ++i)
                 a[i] = tA[y + 16 * i][k];

@@ -34,7 +34,7 @@ def gemm_register_2d(C, A, B, alpha, beta, trans_a, trans_b):
     a = cuda.local.array(TM, float32)
     b = cuda.local.array(TN, float32)
     for k0 in range(0, K, BK):
-        # Every thread copies 4 floats of each tile. Neighbouring threads take neighbouring floats
+        # Every thread copies 4 floats of each tile. Neighboring threads take neighboring floats
         # of global memory in either layout: only the walk through the tile changes.
         for i in range(t, BM * BK, THREADS):
             r = i % BM if trans_a else i // BK
@@ -47,7 +47,7 @@ def gemm_register_2d(C, A, B, alpha, beta, trans_a, trans_b):
         cuda.syncthreads()  # nobody reads a tile before all of it is there
         for k in range(BK):
             # Thread (x, y) owns rows y, y + 16, ... and columns x, x + 16, ...: lanes read
-            # neighbouring words, or the same one.
+            # neighboring words, or the same one.
             for i in range(TM):
                 a[i] = tA[y + 16 * i, k]
             for j in range(TN):

@@ -59,7 +59,7 @@ gemm_vectorized(float *C, const float *A, const float *B, int M, int N, int K)
         __syncthreads();  // nobody reads a tile before all of it is there
         #pragma unroll 2
         for (int k = 0; k < BK; ++k) {
-            // Two groups of 4 rows and of 4 columns, half a tile apart: lanes read neighbouring pieces.
+            // Two groups of 4 rows and of 4 columns, half a tile apart: lanes read neighboring pieces.
             float4 a[2], b[2];
             a[0] = *(float4 *)&tA[k][y * 4];
             a[1] = *(float4 *)&tA[k][BM / 2 + y * 4];

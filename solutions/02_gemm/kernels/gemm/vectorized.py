@@ -76,7 +76,7 @@ def gemm_vectorized(C, A, B, M, N, K, aligned_a, aligned_b, aligned_c):
         lk.cuda.store4(tB, bk * BN + bc, vb)
         cuda.syncthreads()  # nobody reads a tile before all of it is there
         for k in range(BK):
-            # Two groups of 4 rows and of 4 columns, half a tile apart: lanes read neighbouring pieces.
+            # Two groups of 4 rows and of 4 columns, half a tile apart: lanes read neighboring pieces.
             for h in range(2):
                 a4 = lk.cuda.load4(tA, k * LDA + h * (BM // 2) + y * 4)
                 b4 = lk.cuda.load4(tB, k * BN + h * (BN // 2) + x * 4)

@@ -13,7 +13,7 @@ WARPS = 32
 @cuda.jit
 def att_mix_fp16(out, att, v, group):
     """group: query heads per value head."""
-    sums = cuda.shared.array(32, float32)  # of 32 neighbouring d
+    sums = cuda.shared.array(32, float32)  # of 32 neighboring d
     h, lane, warp = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
     warps = cuda.blockDim.y
     T, D = v.shape[0], v.shape[2]

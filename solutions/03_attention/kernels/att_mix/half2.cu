@@ -1,6 +1,6 @@
 // att_mix/half2: out[h, d] = sum over t of att[h, t] * v[t, h / (H / HKV), d], v in float16, all else float32.
 //
-// Against fp16: a lane takes two neighbours of v with one load, and has two sums. A request is 128 bytes again. There
+// Against fp16: a lane takes two neighbors of v with one load, and has two sums. A request is 128 bytes again. There
 // is no multiplication of two float32 at once, so that the arithmetic stays as it was.
 // Watch: load requests.
 //
@@ -13,7 +13,7 @@ constexpr int WARPS = 32;
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 att_mix_half2(float *out, const float *att, const half *v, int T, int H, int HKV, int D)
 {
-    __shared__ float sums[64];  // of 64 neighbouring d
+    __shared__ float sums[64];  // of 64 neighboring d
     int h = blockIdx.x, g = h / (H / HKV), lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
     if (warp == 0)
         sums[lane] = sums[32 + lane] = 0.0f;

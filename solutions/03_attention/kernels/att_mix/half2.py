@@ -1,6 +1,6 @@
 """att_mix/half2: out[h, d] = sum over t of att[h, t] * v[t, h / (H / HKV), d], v in float16, all else float32.
 
-Against fp16: a lane takes two neighbours of v with one load, and has two sums. A request is 128 bytes again. There is
+Against fp16: a lane takes two neighbors of v with one load, and has two sums. A request is 128 bytes again. There is
 no multiplication of two float32 at once, so that the arithmetic stays as it was.
 Watch: load requests.
 """
@@ -15,7 +15,7 @@ WARPS = 32
 @cuda.jit
 def att_mix_half2(out, att, v, HKV, group):
     """v: all values in a row, [T * HKV * D]; group: query heads per value head."""
-    sums = cuda.shared.array(64, float32)  # of 64 neighbouring d
+    sums = cuda.shared.array(64, float32)  # of 64 neighboring d
     h, lane, warp = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y
     warps = cuda.blockDim.y
     T, D = att.shape[1], out.shape[1]

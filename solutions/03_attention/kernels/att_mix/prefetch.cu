@@ -16,7 +16,7 @@ constexpr int UNROLL = 16;
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 att_mix_prefetch(float *out, const float *att, const half *v, int T, int H, int HKV, int D)
 {
-    __shared__ float sums[64];  // of 64 neighbouring d
+    __shared__ float sums[64];  // of 64 neighboring d
     int h = blockIdx.x, g = h / (H / HKV), lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
     if (warp == 0)
         sums[lane] = sums[32 + lane] = 0.0f;

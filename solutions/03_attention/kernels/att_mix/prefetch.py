@@ -18,7 +18,7 @@ UNROLL = 16
 @cuda.jit(launch_bounds=(32 * WARPS, 1))
 def att_mix_prefetch(out, att, v, HKV, group):
     """v: all values in a row, [T * HKV * D]; group: query heads per value head."""
-    sums = cuda.shared.array(64, float32)  # of 64 neighbouring d
+    sums = cuda.shared.array(64, float32)  # of 64 neighboring d
     values = cuda.local.array((UNROLL, 2), float32)  # in registers: all indices are constants once loops are unrolled
     weights = cuda.local.array(UNROLL, float32)
     h, lane, warp = cuda.blockIdx.x, cuda.threadIdx.x, cuda.threadIdx.y

@@ -11,7 +11,7 @@ constexpr int WARPS = 32;
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 att_mix_shared_atomics(float *out, const float *att, const float *v, int T, int H, int HKV, int D)
 {
-    __shared__ float sums[32];  // of 32 neighbouring d
+    __shared__ float sums[32];  // of 32 neighboring d
     int h = blockIdx.x, g = h / (H / HKV), lane = threadIdx.x, warp = threadIdx.y, warps = blockDim.y;
     if (warp == 0)
         sums[lane] = 0.0f;

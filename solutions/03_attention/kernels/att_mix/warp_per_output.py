@@ -1,7 +1,7 @@
 """att_mix/warp_per_output: out[h, d] = sum over t of att[h, t] * v[t, h / (H / HKV), d] in float32, a warp per number.
 
 The first rung, yalm's first: H * D blocks of one warp. Lane n takes the tokens n, n + 32 ..., and shuffles add up what
-the lanes have. Neighbouring lanes read neighbouring tokens, and those lie HKV * D numbers apart.
+the lanes have. Neighboring lanes read neighboring tokens, and those lie HKV * D numbers apart.
 Watch: sectors per load request.
 """
 

@@ -2,7 +2,7 @@
 
 Against online_softmax: a block of 32 queries shares what it loads. Tiles of 16 keys and values come into shared
 memory; each thread computes 4 x 2 scores in registers, corrects its rows once per tile and not once per key, and adds
-the tile's share to its 4 rows of O, of which it keeps D / 8 columns in registers. The 8 threads of a row are neighbours
+the tile's share to its 4 rows of O, of which it keeps D / 8 columns in registers. The 8 threads of a row are neighbors
 in a warp: they find the row's maximum by shuffles, and pass weights on through shared memory. With causal, keys past
 the block's last query are not even loaded, and blocks with most keys start first. Larger tiles would need more than the
 48 KiB of shared memory that numba can ask for; CUDA C++ has them.

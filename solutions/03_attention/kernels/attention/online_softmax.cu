@@ -8,7 +8,7 @@
 // launch attention_online_softmax<<<((N + WARPS - 1) / WARPS * (B * H)), (32 * WARPS), 0>>>(O, L, Q,
 //     K, V, H / HK, N, NK, D, scale, causal)
 
-constexpr int WARPS = 8;  // queries of a block, neighbours: what one loads is in the L1 for the others
+constexpr int WARPS = 8;  // queries of a block, neighbors: what one loads is in the L1 for the others
 constexpr int PARTS = 4;  // numbers of a row in a lane, at most: D is 128 or less
 
 // group: query heads per key head.

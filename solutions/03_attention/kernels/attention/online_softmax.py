@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numba import cuda, float32
 
-WARPS = 8  # queries of a block, neighbours: what one loads is in the L1 for the others
+WARPS = 8  # queries of a block, neighbors: what one loads is in the L1 for the others
 PARTS = 4  # numbers of a row in a lane, at most: D is 128 or less
 LOWEST = np.float32(-3.4028234663852886e38)  # and not -inf: exp(-inf - -inf) is NaN
 

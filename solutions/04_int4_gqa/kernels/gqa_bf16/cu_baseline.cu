@@ -5,7 +5,7 @@
 // time. The scores of the block, S, lie in shared memory in float32; the softmax makes P of them, and a copy of it in
 // bfloat16 goes into the second product: each warp has 32 of the 128 columns of V and walks over all tokens, 16 at a
 // time. A second kernel puts the pieces together. The document's first version, for a cache that needs no
-// dequantising.
+// dequantizing.
 // Watch: tensor operations in place of FFMA; stalls at loads; local memory.
 //
 // workspace parts float32 (split_k * B * ((HQ + 7) / 8 * 8) * 128)

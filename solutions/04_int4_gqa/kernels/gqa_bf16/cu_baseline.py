@@ -6,7 +6,7 @@ the block, S, lie in shared memory in float32; the softmax makes P of them, and 
 second product: each warp has 32 of the 128 columns of V and walks over all tokens, 16 at a time. A second kernel puts
 the pieces together. CUDA C++ has wmma's 8 x 32 x 16 here; numba has none, but two mma.m16n8k16, 16 tokens by 8 heads
 each, whose lanes fetch what they need of K and V themselves. The document's first version, for a cache that needs no
-dequantising.
+dequantizing.
 Watch: tensor operations in place of FFMA; stalls at loads; local memory.
 
 numba has no bfloat16: Q and K come as words of two, V and O as a number's bits.

@@ -1,6 +1,6 @@
 // gqa_bf16/cu_optimized: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in bfloat16; tensor cores.
 //
-// Against cu_baseline: what int4_gqa climbs in rungs, as far as it concerns a cache that needs no dequantising. The
+// Against cu_baseline: what int4_gqa climbs in rungs, as far as it concerns a cache that needs no dequantizing. The
 // steps of K are unrolled, so that loads run ahead; maximum and sum have no array in local memory; the maximum comes
 // out of the fragments, P is rounded on its way into one, and S lies in shared memory as fragments are read, 8 heads
 // by 16 tokens after each other. Of wmma's fragments, lane 4 g + q holds the scores of heads 2 q and 2 q + 1 for

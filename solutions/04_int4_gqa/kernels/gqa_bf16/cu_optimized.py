@@ -1,6 +1,6 @@
 """gqa_bf16/cu_optimized: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in bfloat16; tensor cores.
 
-Against cu_baseline: what int4_gqa climbs in rungs, as far as it concerns a cache that needs no dequantising. All words
+Against cu_baseline: what int4_gqa climbs in rungs, as far as it concerns a cache that needs no dequantizing. All words
 of a tile of K are asked for before the first product, and those of the next step of V before the last is multiplied;
 maximum and sum have no array in local memory; the maximum comes out of the sums of mma, P is rounded on its way into
 the operand, and S lies in shared memory as it is read, 8 heads by 16 tokens after each other.

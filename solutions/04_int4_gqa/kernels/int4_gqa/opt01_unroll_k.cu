@@ -2,7 +2,7 @@
 //
 // Against cu_baseline: 8 words of a row of K are loaded before the first of them is used, not 2. A warp has four times
 // the bytes on their way, and waits for memory a quarter as often. That takes registers.
-// Watch: stalls on the long scoreboard at the dequantisation of K.
+// Watch: stalls on the long scoreboard at the dequantization of K.
 //
 // A row of the cache is GROUPS x (float16 scale, float16 shift), then 64 bytes; byte i has number 2 i in its low bits.
 //

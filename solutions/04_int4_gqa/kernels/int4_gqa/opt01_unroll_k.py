@@ -2,7 +2,7 @@
 
 Against cu_baseline: the words of 4 steps of K, 8 of them, are loaded before the first is used. They are on their way
 together, where two waited for memory, were used, and the next two waited again.
-Watch: stalls on the long scoreboard at the dequantisation of K.
+Watch: stalls on the long scoreboard at the dequantization of K.
 
 A row of the cache is 1 or 4 words of a float16 scale and shift each, then 16 of 8 numbers, the first in the low bits.
 numba has no bfloat16: Q comes as words of two, O as a number's bits.

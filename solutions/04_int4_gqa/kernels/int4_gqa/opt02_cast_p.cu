@@ -1,6 +1,6 @@
 // int4_gqa/opt02_cast_p: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in 4 bits; tensor cores.
 //
-// Against opt01_unroll_k: P becomes bfloat16 in place. All threads work on the same head: each reads two neighbours,
+// Against opt01_unroll_k: P becomes bfloat16 in place. All threads work on the same head: each reads two neighbors,
 // waits until all have read, and writes them back as one word of 4 bytes, so that no two threads write to the same
 // one. Several such pairs are read ahead of each barrier. P needs no room of its own any more.
 // Watch: shared memory stalls and wavefronts around the cast; shared memory per block.

@@ -1,6 +1,6 @@
 """int4_gqa/opt02_cast_p: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in 4 bits.
 
-Against opt01_unroll_k: P is cast where it lies. Each thread reads pairs of neighbours, several of them, waits until all
+Against opt01_unroll_k: P is cast where it lies. Each thread reads pairs of neighbors, several of them, waits until all
 have read, and writes each pair as one word; before, 16-bit elements went to a copy, one at a time.
 Watch: shared load and store wavefronts; shared memory of a block.
 

@@ -3,7 +3,7 @@
 // Against opt04_sum_registers: as soon as the words of V are in shared memory, those of the next step are asked for,
 // and the tensor cores work while they come. (Unrolled as for K, the compiler of the document's time put the words
 // into local memory.)
-// Watch: stalls on the long scoreboard at the dequantisation of V.
+// Watch: stalls on the long scoreboard at the dequantization of V.
 //
 // A row of the cache is GROUPS x (float16 scale, float16 shift), then 64 bytes; byte i has number 2 i in its low bits.
 //

@@ -2,7 +2,7 @@
 
 Against opt04_sum_registers: as soon as the words of V are in shared memory, those of the next step are asked for, and
 the tensor cores work while they come.
-Watch: stalls on the long scoreboard at the dequantisation of V.
+Watch: stalls on the long scoreboard at the dequantization of V.
 
 A row of the cache is 1 or 4 words of a float16 scale and shift each, then 16 of 8 numbers, the first in the low bits.
 numba has no bfloat16: Q comes as words of two, O as a number's bits.

@@ -2,7 +2,7 @@
 //
 // Against opt08_p_into_fragment: S lies in shared memory as the fragments of P will be read, 8 heads by 16 tokens
 // after each other, with rows of 16 numbers. Before, heads were `room` numbers apart, a multiple of 32, and all heads
-// of a load met in the same banks; and two neighbours are one load of 8 bytes now. The softmax gives thread i the head
+// of a load met in the same banks; and two neighbors are one load of 8 bytes now. The softmax gives thread i the head
 // i / 16 and every 16th token: all of it in a row. (Where layouts are not known, as below.)
 // Watch: shared bank conflicts of loads.
 //

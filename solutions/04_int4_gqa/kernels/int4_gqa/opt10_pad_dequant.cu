@@ -1,6 +1,6 @@
 // int4_gqa/opt10_pad_dequant: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in 4 bits; tensor cores.
 //
-// Against opt09_swizzle_p: the rows of the dequantised tiles are longer than what they hold. Rows of K, 16 numbers,
+// Against opt09_swizzle_p: the rows of the dequantized tiles are longer than what they hold. Rows of K, 16 numbers,
 // lay 8 words apart, and lanes that write a word of their own row met in few banks. With 2 numbers more they are 9
 // words apart. wmma::load_matrix_sync asks for rows of a multiple of 8 numbers, so the fragment is read by hand: lane
 // 4 g + q holds numbers 2 q, 2 q + 1 (and + 8) of tokens g, g + 8, g + 16, g + 24 (on sm_80 and sm_90; elsewhere the

@@ -1,6 +1,6 @@
 """int4_gqa/opt10_pad_dequant: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in 4 bits.
 
-Against opt09_swizzle_p: the rows of the dequantised tiles are longer than what they hold, K's by 2 numbers, so that 32
+Against opt09_swizzle_p: the rows of the dequantized tiles are longer than what they hold, K's by 2 numbers, so that 32
 rows begin in 32 banks, and V's by 8, so that ldmatrix still finds 16-byte rows, 8 of them in all banks.
 Watch: shared bank conflicts of stores and loads.
 

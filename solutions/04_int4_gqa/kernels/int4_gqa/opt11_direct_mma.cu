@@ -1,6 +1,6 @@
 // int4_gqa/opt11_direct_mma: O[b, h] = softmax(Q[b, h] K[b]^T / sqrt(128)) V[b], K and V in 4 bits.
 //
-// Against opt10_pad_dequant: nothing dequantised goes through shared memory. A packed word becomes fragments where it
+// Against opt10_pad_dequant: nothing dequantized goes through shared memory. A packed word becomes fragments where it
 // is: nibbles, masked out and put by one LOP3 into the low bits of bfloat16 128 (0x4300), are 128 + q. Scales, shifts
 // and the 128 stay outside the products:
 //     q . k = scale * sum q (128 + n) + (shift - 128 scale) * sum q,         n the nibbles of a row of K
