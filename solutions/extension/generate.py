@@ -159,7 +159,7 @@ def _choice(line: LaunchLine) -> list[str]:
 
 
 def _kernel(line: LaunchLine) -> str:
-    return f"chosen_{line.kernel}" if line.template else line.kernel
+    return f"{line.kernel}_of_line_{line.line}" if line.template else line.kernel
 
 
 def _text(node) -> str:
