@@ -127,8 +127,9 @@ def atomic_sectors(addr: np.ndarray, active: np.ndarray | None, width: int) -> i
 
 
 def copied_sectors(addr: np.ndarray, to: np.ndarray, active: np.ndarray | None) -> tuple[int, bool]:
-    """Sectors of copies of 16 bytes past the L1, from `addr` to `to` in shared memory, int64 (warps, 32).
+    """Sectors of copies of 16 bytes past the L1, from `addr` to `to` in shared memory.
 
+    addr, to: bytes, int64 (warps, 32); active: bool of that shape, None for all lanes.
     A sector fills 32 bytes of shared memory from one line of 128 bytes, wherever its two pieces lie in that. Also
     returns whether it is sure: of lanes that write the same piece, no reading tells which one counts.
     """

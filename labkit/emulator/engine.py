@@ -523,7 +523,7 @@ class Machine:
                 group = self.next_group()
                 if group is None:
                     if spread is not None:
-                        spread.add(mask, taken - told)
+                        spread.add(same, taken - told)
                     return
                 pc, mask = group
                 since = fair = 0

@@ -19,12 +19,13 @@ class Spread:
         self.busiest = 0
 
     def start(self, chunk: Chunk) -> None:
+        """These blocks run next."""
         self._rows = chunk.blocks, chunk.warps_per_block, -1
         self._blocks = np.zeros(chunk.blocks, np.int64)
         self._ran: dict[Mask, int] = {}
 
     def add(self, mask: Mask, instructions: int) -> None:
-        """These threads have run so many instructions."""
+        """The warps of these threads have run so many instructions."""
         self._ran[mask] = self._ran.get(mask, 0) + instructions
         if len(self._ran) > KEPT:
             self._fold()
