@@ -253,6 +253,9 @@ def test_templates(tmp_path):
     assert len({launch.ptx for launch in record.launches}) == 1 and "Li4E" in code and "Li2E" not in code
     with pytest.raises(KernelError, match="k.cu:2: scale is made for WIDTH = 2 or 4, not 8"):
         run(kernel, torch.zeros(3), torch.ones(3), WIDTH=8)
+    halves = Signature(("Y",), ("X",), {"N": ("X", 0)}, {"WIDTH": 2.0})
+    with pytest.raises(KernelError, match="k.cu:2: `WIDTH` is 2.0, not an integer"):
+        run(load(written(tmp_path, "k.cu", TEMPLATES), names=halves), torch.zeros(3), torch.ones(3))
     three = cuda_kernel(TEMPLATES, "scale<3>")
     y, x = np.zeros(3, np.float32), np.ones(3, np.float32)
     with emulating(Emulation()):
@@ -263,7 +266,9 @@ def test_templates(tmp_path):
     for text, says in (
         (TEMPLATES.replace("scale<WIDTH: 2, 4>", "scale<2>"), "k.cu:2: write a template's launch as `scale<D: 32, 64>"),
         (TEMPLATES.replace("scale<WIDTH:", "scale<W:"), "k.cu:2: nothing is called W; there is"),
-        (TEMPLATES.replace("launch scale", "launch scald"), 'identifier "scald" is undefined'),
+        (TEMPLATES.replace("launch scale", "launch scald"),
+         r'k.cu: there is no kernel scald<2> or shift<2>: identifier "scald" is undefined\.$'),
+        (TEMPLATES.replace("scale<WIDTH: 2, 4>", "scale"), "k.cu: scale is a template; name an instance"),
         (TEMPLATES.replace("= W *", "= V *"), 'identifier "V" is undefined'),
     ):
         with pytest.raises(KernelError, match=says):

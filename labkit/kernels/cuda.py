@@ -107,7 +107,7 @@ def _nvrtc(
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program)))
             _checked(nvrtc.nvrtcGetProgramLog(program, log))
-            raise KernelError(_first_error(log.rstrip(b"\0 \n").decode(errors="replace"), path))
+            raise KernelError(_first_error(log.rstrip(b"\0 \n").decode(errors="replace"), path, instances))
         size, get = {
             "ptx": (nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX),
             "cubin": (nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN),
@@ -130,14 +130,17 @@ def _checked(result: tuple) -> Any:
     return values[0] if values else None
 
 
-def _first_error(log: str, path: str) -> str:
+def _first_error(log: str, path: str, instances: Sequence[str] = ()) -> str:
     """One sentence of NVRTC's log: `file:line: what is wrong`, and how many more there are."""
     errors = re.findall(r"^(.*?)\((\d+)\): (?:catastrophic )?error\s*(?:#\S+)?: (.*)$", log, re.MULTILINE)
     if not errors:
         return f"{path}: NVRTC refuses this source: {log.splitlines()[0] if log else 'no reason given'}."
     file, line, what = errors[0]
+    what = what.strip().rstrip(".")
+    if file == "__nv_name_map":  # NVRTC's own list of `instances`: those behind the first error follow from it
+        return f"{path}: there is no kernel {' or '.join(instances)}: {what}."
     more = f" ({len(errors) - 1} more error{'s' * (len(errors) > 2)} after it)" if len(errors) > 1 else ""
-    return f"{file}:{line}: {what.strip().rstrip('.')}.{more}"
+    return f"{file}:{line}: {what}.{more}"
 
 
 # --- the parameters of a kernel ------------------------------------------------------------------------
@@ -303,6 +306,8 @@ class CudaKernel:
         mangled = [e for e in there if e.startswith(f"_Z{len(self.name)}{self.name}")]
         if len(mangled) == 1:
             return mangled[0]
+        if re.search(rf"template\s*<[^;{{}}]*__global__[^;{{}}]*\b{re.escape(self.name)}\s*\(", self.source):
+            raise KernelError(f"{self.path}: {self.name} is a template; name an instance, such as {self.name}<4>.")
         kernels = ", ".join(there) or "none"
         raise KernelError(f'{self.path}: no extern "C" __global__ kernel is called {self.name}; there is {kernels}.')
 
@@ -615,7 +620,7 @@ def _instance(line: LaunchLine, names: Names) -> str:
         return line.kernel
     name, values = line.template
     where = f"{names.path}:{line.line}"
-    value = expressions.evaluate(expressions.parse(name, where)[0], names, where)
+    value = names.integer(expressions.parse(name, where)[0], line.line)
     if value not in values:
         *some, last = map(str, values)
         there = f"{', '.join(some)} or {last}" if some else last
