@@ -63,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
+    from labkit import recorded
+
     parser = argparse.ArgumentParser(
         prog="labkit", description="Learn to make GPU kernels fast by measuring them."
     )
@@ -111,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--warm", action="store_true", help="leave the inputs in the L2 cache")
     bench.add_argument("--no-check", action="store_true", help="compare only those outputs that are timed")
     bench.add_argument("--recorded", action="store_true", help="show what was measured on other machines")
-    _add_record(bench)
+    recorded.add_argument(bench)
     bench.add_argument("--plot", type=Path, metavar="FILE.html", help="draw the ladder")
     bench.add_argument("--json", action="store_true", help="print JSON")
 
@@ -124,10 +126,10 @@ def _parser() -> argparse.ArgumentParser:
     sweeping.add_argument("--shape", action="append", type=_shape, help="such as M=4096,N=4096,K=4096; may be repeated")
     sweeping.add_argument("--no-check", action="store_true", help="compare only the outputs that are timed")
     sweeping.add_argument("--no-profile", action="store_true", help="times only")
-    _add_record(sweeping)
+    recorded.add_argument(sweeping)
 
     ceilings = command("ceilings", _ceilings, "Measure the rates that this machine's GPU really reaches.")
-    _add_record(ceilings)
+    recorded.add_argument(ceilings)
     ceilings.add_argument("--json", action="store_true", help="print JSON")
 
     command("devices", _devices, "Say what GPUs can do at most: the one here, and those of a table with its sources.")
@@ -139,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
 
     fidelity = command("fidelity", _fidelity, "Compare the emulator's counters with Nsight Compute's.")
     fidelity.add_argument("problem", metavar="PROBLEM", help="such as gemm, or corpus: kernels made to be hard")
-    _add_record(fidelity)
+    recorded.add_argument(fidelity)
 
     text = "Say which recorded figures are of kernels as they are now; on a GPU, take the others."
     recordings = command("recordings", _recordings, text)
@@ -150,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
     recordings.add_argument("--minutes", type=float, metavar="N", help="... and stop after so many")
 
     speed = command("speed", _speed, "Set modeled times beside those recorded on a GPU.")
-    _add_record(speed)
+    recorded.add_argument(speed)
 
     from labkit import cliff
 
@@ -220,23 +222,6 @@ def _add_rung(parser: argparse.ArgumentParser, *, program: bool = False, noteboo
         "--solution", action="store_true", help="the kernel in solutions/ in place of yours"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _add_record(parser: argparse.ArgumentParser) -> None:
-    from labkit import recorded
-
-    parser.add_argument(
-        "--record", nargs="?", type=Path, const=recorded.FOLDER, metavar="DIR",
-        help="measure on this GPU, and keep the raw readings where labkit finds them (or under DIR)",
-    )  # fmt: skip
-
-
-def _must_measure(arguments: argparse.Namespace) -> None:
-    """Raises LabkitError for --record where nothing would be measured, before anything else is done."""
-    from labkit.kernels import gpu
-
-    if arguments.record and (getattr(arguments, "recorded", False) or not gpu.available()):
-        raise LabkitError("--record keeps what is measured on a GPU here; leave it out.")
 
 
 def _add_scheme(parser: argparse.ArgumentParser) -> None:
@@ -398,10 +383,10 @@ def _trace(arguments: argparse.Namespace) -> int:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from labkit import bench, ladder
+    from labkit import bench, ladder, recorded
     from labkit.kernels import gpu
 
-    _must_measure(arguments)
+    recorded.refuse(arguments)
     found = ladder.problem(arguments.problem)
     if arguments.recorded or not gpu.available():
         result = bench.show_recorded(arguments.problem)
@@ -428,9 +413,9 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from labkit import sweep
+    from labkit import recorded, sweep
 
-    _must_measure(arguments)
+    recorded.refuse(arguments)
     options = {"check": not arguments.no_check, "profile": not arguments.no_profile}
     with _clean_stdout(arguments):
         rung = _rung(arguments)
@@ -444,7 +429,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         print("\n\n".join(map(repr, sweeps)))
     if arguments.record:
         if not all(row["timing"] for found in sweeps for row in found.rows):
-            raise LabkitError("Nothing was recorded: a combination has no time.")
+            raise LabkitError("Nothing was recorded: a combination has no time; leave out its values.")
         print(f"Recorded in {sweep.record(rung, sweeps, arguments.record)}.", file=sys.stderr)
     return 1 if any(row["why"] for found in sweeps for row in found.rows) else 0
 

@@ -641,9 +641,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--recorded", action="store_true", help="show what was recorded, even where there is a GPU")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with all pictures")
-    parser.add_argument(
-        "--record", nargs="?", type=Path, const=recorded.FOLDER, metavar="DIR", help="keep the measured samples"
-    )
+    recorded.add_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -655,8 +653,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise LabkitError(f"--sms {sms} leaves nothing to run on; take at least 1.")
     if arguments.html and not arguments.html.absolute().parent.is_dir():
         raise LabkitError(f"There is no folder {arguments.html.absolute().parent} for {arguments.html.name}.")
-    if arguments.record and (arguments.model or arguments.recorded or not gpu.available()):
-        raise LabkitError("--record keeps what is measured on a GPU here; leave it out.")
+    recorded.refuse(arguments)
     if arguments.model:
         sms = sms or _own_sms() or DEFAULT_SMS
         text, shown = _model_text(sms), lambda: model_figures(sms)

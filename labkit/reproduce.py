@@ -560,10 +560,7 @@ def _render(columns: list[Column]) -> list[str]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `labkit reproduce`."""
     parser.add_argument("name", metavar="NAME", help=f"what to reproduce: {', '.join(NAMES)}")
-    parser.add_argument(
-        "--record", nargs="?", type=Path, const=recorded.FOLDER, metavar="DIR",
-        help="measure on this GPU, and keep the samples where labkit finds them (or under DIR)",
-    )  # fmt: skip
+    recorded.add_argument(parser)
     parser.add_argument("--seconds", type=float, metavar="N", help=f"begin nothing after so long ({SECONDS:.0f})")
     parser.add_argument("--json", action="store_true", help="print JSON")
 

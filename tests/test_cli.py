@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from labkit import cli
+from labkit.kernels import gpu
 
 ROOT = Path(__file__).parents[1]
 
@@ -144,8 +145,10 @@ def test_sizes_may_stand_before_and_after_options(words, capsys):
     assert "at M=16 N=16 K=16" in capsys.readouterr().out
 
 
-def test_recorded_times_are_not_recorded_again(tmp_path, capsys):
-    assert cli.main(["bench", "gemm", "--recorded", "--record", str(tmp_path)]) == 1
+@pytest.mark.parametrize("words", [["bench", "gemm"], ["latency"], ["cliff"]])
+def test_what_is_recorded_is_not_recorded_again(words, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(gpu, "available", lambda: True)
+    assert cli.main([*words, "--recorded", "--record", str(tmp_path)]) == 1
     shown = capsys.readouterr()
     assert "--record keeps what is measured on a GPU here; leave it out." in shown.err and not shown.out
     assert not list(tmp_path.iterdir())

@@ -119,7 +119,7 @@ def test_a_combination_without_a_time_is_not_recorded(monkeypatch, tmp_path, cap
     monkeypatch.setattr(sweep, "sweep", lambda rung, constants, **options: without_times(rung, constants))
     words = ["sweep", "reduce/shuffle", "--cuda", "--solution", "BLOCK=64", "--record", str(tmp_path)]
     assert cli.main(words) == 1
-    assert "Nothing was recorded: a combination has no time." in capsys.readouterr().err
+    assert "Nothing was recorded: a combination has no time; leave out its values." in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -294,16 +294,16 @@ def _times(run: Callable[[], object]) -> tuple[float, ...]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `labkit latency`."""
     parser.add_argument("--recorded", action="store_true", help="show what was measured on other machines")
-    parser.add_argument(
-        "--record", nargs="?", type=Path, const=recorded.FOLDER, metavar="DIR",
-        help="measure on this GPU, and keep the raw readings where labkit finds them (or under DIR)",
-    )  # fmt: skip
+    recorded.add_argument(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="draw the curves")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Do what `labkit latency` was asked for; returns 0. Raises LabkitError."""
+    recorded.refuse(arguments)
     found = find_recorded() if arguments.recorded else measure() if arguments.record else curves()
     if arguments.record:
         path = recorded.write("latency", "latency", found.to_dict(), arguments.record)

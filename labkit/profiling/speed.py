@@ -279,7 +279,7 @@ def record(folder: Path | None = None) -> Path:
     from labkit.kernels import gpu
 
     if not gpu.available():
-        raise LabkitError("Launches are timed on a GPU, and there is none here.")
+        raise LabkitError("Launches are timed on a GPU, and there is none here; leave --record out.")
     data: dict[str, Any] = {"latencies": latencies(), "entries": []}
     for case in cases().values():
         data["entries"].append({"case": case.name, "fingerprint": fingerprint(case), "samples_ms": _times(case)})

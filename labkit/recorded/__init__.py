@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import platform
@@ -13,6 +14,8 @@ import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from labkit.errors import LabkitError
 
 FOLDER = Path(__file__).parent
 
@@ -23,7 +26,25 @@ def files(kind: str, name: str = "*") -> list[Path]:
     return sorted(found, key=lambda path: json.loads(path.read_text())["date"], reverse=True)
 
 
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """The option --record of commands that measure."""
+    parser.add_argument(
+        "--record", nargs="?", type=Path, const=FOLDER, metavar="DIR",
+        help="measure on this GPU, and keep the raw readings where labkit finds them (or under DIR)",
+    )  # fmt: skip
+
+
+def refuse(arguments: argparse.Namespace) -> None:
+    """Raises LabkitError for --record where nothing would be measured: beside --recorded or --model, without a GPU."""
+    from labkit.kernels import gpu
+
+    shown = getattr(arguments, "recorded", False) or getattr(arguments, "model", False)
+    if arguments.record and (shown or not gpu.available()):
+        raise LabkitError("--record keeps what is measured on a GPU here; leave it out.")
+
+
 def today() -> str:
+    """The date in UTC, such as 2026-01-31."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
