@@ -52,6 +52,7 @@ def note(name: str) -> str:
 
 
 def gate(yours: float, optimised: float, unoptimised: float) -> bool:
+    """Whether yours is on the optimized side of the two's geometric mean, or of their mean where one is zero."""
     if min(optimised, unoptimised) > 0:
         middle = math.sqrt(optimised * unoptimised)
     else:

@@ -222,6 +222,7 @@ class Grader:
 
 
 def digest_of(source: Source) -> str:
+    """A hash of what was handed in, "" where it cannot be read."""
     try:
         return submissions.digest(source)
     except (OSError, ValueError):  # it cannot be read, and the result says so
@@ -238,6 +239,7 @@ def unfinished(result: dict[str, Any]) -> list[str]:
 
 
 def version() -> str:
+    """labkit's own."""
     from importlib import metadata
 
     return metadata.version("labkit")
@@ -245,6 +247,7 @@ def version() -> str:
 
 @functools.cache
 def machine() -> dict[str, Any]:
+    """What a result says of the machine that it was graded on."""
     return {
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),

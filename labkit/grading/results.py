@@ -20,6 +20,7 @@ ITEM_STATES = ("pass", "fail", "timeout", "missing", "pending", "error")
 
 
 def folder(out: Path) -> Path:
+    """Where the results of a batch lie."""
     return Path(out) / "results"
 
 

@@ -547,6 +547,7 @@ def _guard(session: _Recording) -> contextlib.AbstractContextManager:
 
 
 def flat(value: Any) -> Iterator[Any]:
+    """What stands in tuples, lists and values of dicts, however deep."""
     if isinstance(value, (tuple, list)):
         for item in value:
             yield from flat(item)

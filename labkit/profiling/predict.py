@@ -61,7 +61,7 @@ def of_profile(profile: Profile, device: str = speed.REFERENCE) -> Prediction:
         lines=sectors if scattered else max(requests, sectors / 4),
         wavefronts=total("l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{}.sum", "ld st atom"),
         instructions=m["smsp__inst_executed.sum"],
-        fp32=total(flops, "fadd fmul ffma ffma"),
+        fp32=total(flops, "fadd fmul ffma ffma"),  # a multiply-add is two operations
         fp64=total(flops, "dadd dmul dfma"),
         tensor=total("sm__ops_path_tensor_src_{}.sum", "bf16_dst_fp32 fp16 tf32_dst_fp32 int8"),
     )

@@ -289,7 +289,7 @@ def _work(
         lines=scale * more * sum(k.lines for k in looks),
         wavefronts=waves,
         instructions=scale * more * issued,
-        fp32=summed(_FLOPS, "fadd fmul ffma ffma"),
+        fp32=summed(_FLOPS, "fadd fmul ffma ffma"),  # a multiply-add is two operations
         fp64=summed(_FLOPS, "dadd dmul dfma"),
         tensor=summed(_TENSOR, "bf16_dst_fp32 fp16 tf32_dst_fp32 int8"),
         special=lanes["special functions"],
