@@ -111,16 +111,6 @@ def test_an_outlier_costs_its_own_group_alone():
     assert error[4] < error[1] / 10
 
 
-def test_error_study():
-    x = _rows(5, count=512)
-    row, group = kv.error_study(x), kv.error_study(x, 4)
-    assert group["rms"] < row["rms"] < 0.15 and row["rms"] <= row["worst"]
-    assert row["decibels"] == pytest.approx(-20 * math.log10(row["rms"]))
-    assert kv.error_study(torch.ones(2, 128))["decibels"] == math.inf
-    with pytest.raises(lk.LabkitError, match="rows of zeros"):
-        kv.error_study(torch.zeros(2, 128))
-
-
 @pytest.mark.parametrize(
     "call, says",
     [

@@ -948,7 +948,7 @@ class Compiler:
             elif m.sanitize and place.space == "local":
                 m.local_watch.write(access, place)
             if place.view is None:
-                m.scatter(access, place, values)
+                m.scatter(place, values)
                 return
             index = place.active
             one_place = not isinstance(index, np.ndarray)

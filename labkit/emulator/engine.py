@@ -348,7 +348,6 @@ class Machine:
         self.held = Held(self)
         block = np.repeat(np.arange(chunk.blocks), chunk.stride)
         single = chunk.blocks == 1
-        self.block_of = block
         self.shared_base = s64(0) if single else block * self.shared_stride
         self.shared = None
         if self.shared_bytes:
@@ -945,7 +944,7 @@ class Machine:
         index = (active + base) >> s64(access.shift)
         return Place(address, mask, space, self.view(space, access.dtype), index)
 
-    def _first(self, active: object, mask: Mask, bad: np.ndarray) -> int:
+    def _first(self, mask: Mask, bad: np.ndarray) -> int:
         """The first lane of the mask where `bad` holds."""
         bad = np.broadcast_to(bad, (self.chunk.lanes,))
         return int(mask.index[np.argmax(bad[mask.index])])
@@ -953,7 +952,7 @@ class Machine:
     def _outside(
         self, access: Access, lanes: np.ndarray, mask: Mask, bad: np.ndarray
     ) -> KernelFault:
-        lane = self._first(lanes, mask, bad)
+        lane = self._first(mask, bad)
         address = int(lanes[lane])
         who = self.who(lane)
         buffer = self.memory.find(address)
@@ -982,7 +981,7 @@ class Machine:
         self, access: Access, space: str, active: object, mask: Mask, size: int
     ) -> KernelFault:
         active = np.broadcast_to(active, (self.chunk.lanes,))
-        lane = self._first(active, mask, (active < 0) | (active + access.width > size))
+        lane = self._first(mask, (active < 0) | (active + access.width > size))
         offset = int(active[lane])
         who = self.who(lane)
         name, index, spot, extent = self.variable(space, offset, access.element)
@@ -1035,7 +1034,7 @@ class Machine:
         self, access: Access, space: str, active: object, mask: Mask
     ) -> KernelFault:
         active = np.broadcast_to(active, (self.chunk.lanes,))
-        lane = self._first(active, mask, (active & s64(access.width - 1)) != 0)
+        lane = self._first(mask, (active & s64(access.width - 1)) != 0)
         address = int(active[lane])
         who = self.who(lane)
         array = index = None
@@ -1066,7 +1065,7 @@ class Machine:
             out[which] = view[index + k]
         return out
 
-    def scatter(self, access: Access, place: Place, values: list) -> None:
+    def scatter(self, place: Place, values: list) -> None:
         """A store into several buffers."""
         mask = place.mask
         for view, index, which in place.parts:

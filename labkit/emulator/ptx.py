@@ -218,6 +218,11 @@ class Statement:
 
 @dataclass
 class Function:
+    """A parsed `.entry` (`entry`) or `.func`; `tables` are the labels of its branch targets, by name.
+
+    body: False for a declaration.
+    """
+
     name: str
     entry: bool
     params: list[Variable]
@@ -781,13 +786,13 @@ class _Flattener:
             line = made.line
             op = made.op
             if op == "call":
-                self.call(made, function, prefix, stack)
+                self.call(made, prefix, stack)
             elif op == "ret" and site is not None:
                 if i != final or made.guard:
                     made.op, made.mods, made.operands = "bra", (), (Label(end),)
                     self.emit(made)
             elif op in ("ld", "st") and "param" in made.mods and self.is_cell(made):
-                self.cell(made, alias)
+                self.cell(made)
             else:
                 self.emit(made)
         if site is not None:
@@ -899,7 +904,7 @@ class _Flattener:
             and address.base.variable.name.startswith("call:")
         )
 
-    def cell(self, made: Instruction, alias: dict[str, str]) -> None:
+    def cell(self, made: Instruction) -> None:
         """An access to a call's parameter is a move to or from a register of that name."""
         address = next(o for o in made.operands if isinstance(o, Addr))
         value = next(o for o in made.operands if not isinstance(o, Addr))
@@ -924,10 +929,8 @@ class _Flattener:
             pair = (item, register) if made.op == "ld" else (register, item)
             self.emit(replace(made, op="mov", mods=(), types=(f"b{8 * size}",), operands=pair))
 
-    def call(
-        self, made: Instruction, function: Function, prefix: str, stack: tuple[str, ...]
-    ) -> None:
-        parts = [p for p in made.operands]
+    def call(self, made: Instruction, prefix: str, stack: tuple[str, ...]) -> None:
+        parts = list(made.operands)
         name = next((p for p in parts if isinstance(p, str)), "")
         at = parts.index(name) if name in parts else 0
         returns = parts[0] if at == 1 else ()

@@ -291,7 +291,7 @@ def _read(text: str, log: str, entry: str) -> Machine:
             if op.split(".")[0] in ("BRA", "EXIT", "BAR", "RET", "BRX", "CALL", "WARPSYNC"):
                 block += 1
     if not code:
-        raise LabkitError(f"ptxas left no code for the kernel {entry}")
+        raise LabkitError(f"ptxas left no code for the kernel {entry}.")
     part = log.split(f"Compiling entry function '{entry}'")[-1].split("Compiling entry function")[0]
     used, stack, shared = _USED.search(part), _STACK.search(part), _SMEM.search(part)
     return Machine(

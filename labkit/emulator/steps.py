@@ -143,7 +143,6 @@ class Steps:
         if self.warp is not None and not 0 <= self.warp < self.warps:
             raise LabkitError(f"There is no warp {self.warp}: a block has warps 0 to {self.warps - 1} here.")
         self._inside = slice(number * chunk.stride, (number + 1) * chunk.stride)
-        self._valid = chunk.valid[self._inside]
         self._phase = np.zeros(chunk.stride, np.int64)
         self._masks: dict[int, tuple] = {}
         self._window = None

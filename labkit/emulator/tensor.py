@@ -369,7 +369,7 @@ def _store(m: Machine, access: Access, address: np.ndarray, mask: Mask, values: 
     if m.sanitize and place.space == "global":
         m.globals.write(access, place, values)
     if place.view is None:
-        m.scatter(access, place, values)
+        m.scatter(place, values)
         return
     index = np.broadcast_to(place.active, (mask.threads,))
     if m.shadow is not None and place.space == "shared":
@@ -378,7 +378,7 @@ def _store(m: Machine, access: Access, address: np.ndarray, mask: Mask, values: 
         place.view[index + k] = value
 
 
-def _tiles(c: Compiler, i: Instruction) -> tuple[int, bool]:
+def _tiles(i: Instruction) -> tuple[int, bool]:
     """How many 8x8 matrices an ldmatrix or stmatrix moves, and whether transposed."""
     words = set(i.mods) - {"sync", "aligned", "shared", "shared::cta"}
     count = next((n for n in (1, 2, 4) if f"x{n}" in words), 0)
@@ -394,7 +394,7 @@ def _row_lanes(m: Machine, mask: Mask, count: int) -> Mask:
 
 def ldmatrix(c: Compiler, i: Instruction) -> Callable:
     """8x8 matrices of 16-bit elements; lane 8t + r gives the address of row r of matrix t, 16 bytes."""
-    count, transposed = _tiles(c, i)
+    count, transposed = _tiles(i)
     access, slot, offset = _access(c, i, "ld", i.operands[1], 4, 4)
     target = _targets(c, i.operands[0], "b16")
     if len(target) != count:
@@ -428,7 +428,7 @@ def _collect(registers: np.ndarray, transposed: bool) -> np.ndarray:
 
 def stmatrix(c: Compiler, i: Instruction) -> Callable:
     """The reverse of ldmatrix."""
-    count, transposed = _tiles(c, i)
+    count, transposed = _tiles(i)
     access, slot, offset = _access(c, i, "st", i.operands[0], 4, 4)
     sources = _sources(c, i.operands[1], "b16")
     if len(sources) != count:

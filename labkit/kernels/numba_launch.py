@@ -59,7 +59,7 @@ def launch(dispatcher: Any, args: Sequence[Any], config: Any, session: Session) 
         )
     args = [_on_the_host(value) for value in args]
     argtypes = tuple(type_of(a, f"{function.__name__}'s {n}") for a, n in zip(args, names, strict=True))
-    compiled = compile_kernel(dispatcher, _signature(dispatcher, argtypes, names))
+    compiled = compile_kernel(dispatcher, _signature(dispatcher, argtypes))
     flat = [
         (name, part)
         for name, kind, value in zip(names, compiled.types, args, strict=True)
@@ -123,7 +123,7 @@ def _layout(array: Array) -> str:
     return "F"
 
 
-def _signature(dispatcher: Any, argtypes: tuple, names: list[str]) -> tuple:
+def _signature(dispatcher: Any, argtypes: tuple) -> tuple:
     """The types to compile for: those of the arguments, or of the eager signature that they fit."""
     if dispatcher._can_compile:
         return argtypes

@@ -84,7 +84,7 @@ def timeline(recorded: Any, until: int | None = None) -> go.Figure:
         mine = [s for s in stretches if s.line is not None and (s.line if s.line in colors else 0) == line]
         if mine:
             label = f"{line}: {_short(steps.text(line))}" if line else "other lines"
-            _bars(figure, mine, color, label, [_doing(steps, s) for s in mine], shown)
+            _bars(figure, mine, color, label, [_doing(s) for s in mine], shown)
     waits = [s for s in stretches if s.line is None]
     if waits:
         _bars(figure, waits, "rgba(217,48,37,0.12)", "waits at a barrier", [
@@ -355,7 +355,7 @@ def _bars(
     )  # fmt: skip
 
 
-def _doing(steps: Steps, stretch: Any) -> str:
+def _doing(stretch: Any) -> str:
     lanes = "" if stretch.lanes == 32 else f"<br>{stretch.lanes} of 32 lanes"
     times = stretch.stop - stretch.start
     return f"warp {stretch.warp}, line {stretch.line}, {_count(times, 'instruction')}{lanes}"

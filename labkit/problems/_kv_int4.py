@@ -106,23 +106,6 @@ def bound(x: torch.Tensor, groups: int = 1) -> torch.Tensor:
     return per.expand_as(parts).flatten(-2)
 
 
-def error_study(x: torch.Tensor, groups: int = 1) -> dict[str, float]:
-    """What 4 bits do to rows x [..., 128]: `rms` and `worst` error relative to x's root mean square, and `decibels`,
-    the signal's power over the error's (infinite where there is no error)."""
-    import math
-
-    exact = x.double()
-    error = dequantize(quantize(x, groups)) - exact
-    power, noise = float(exact.square().mean()), float(error.square().mean())
-    if power == 0:
-        raise LabkitError("An error relative to rows of zeros says nothing; give other rows.")
-    return {
-        "rms": math.sqrt(noise / power),
-        "worst": float(error.abs().max()) / math.sqrt(power),
-        "decibels": 10 * math.log10(power / noise) if noise else math.inf,
-    }
-
-
 # --- what the problems are made of -----------------------------------------------------------------------
 
 

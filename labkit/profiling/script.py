@@ -257,7 +257,7 @@ def _emulated(order: host.Order, stdout: int | None) -> ScriptProfiles:
     results = run_host(order, stdout)
     launches = results["launches"]
     if not launches:
-        raise LabkitError(without_launches(order.script, results))
+        raise LabkitError(without_launches(results))
     counted = [(launch, Profile.from_dict(p)) for launch in launches if (p := launch.pop("profile"))]
     if not counted:
         names = ", ".join(dict.fromkeys(launch["kernel"] for launch in launches))
@@ -320,13 +320,15 @@ def _command(order: Path) -> list[str]:
 
 
 def ended(script: str, status: int, error: str | None) -> list[str]:
+    """A note on a program that failed; none where it ended well."""
     if not status:
         return []
     why = f" ({error.rstrip('.')})" if error else ""
     return [f"{script} ended with exit status {status}{why}; what it did until then is counted."]
 
 
-def without_launches(script: str, results: dict[str, Any]) -> str:
+def without_launches(results: dict[str, Any]) -> str:
+    """Why there is nothing to show, in a sentence."""
     if results["status"]:
         why = f" ({results['error'].rstrip('.')})" if results["error"] else ""
         return f"The program ended with exit status {results['status']}{why} before it launched a kernel."

@@ -279,7 +279,7 @@ def _default(name: str) -> Path:
 def _listed(order: host.Order, stdout: int | None) -> GpuTrace:
     results = script.run_host(order, stdout)
     if not results["launches"]:
-        raise LabkitError(script.without_launches(order.script, results))
+        raise LabkitError(script.without_launches(results))
     kernels = tuple(
         Kernel(k["kernel"], None, None, 0, tuple(k["grid"]), tuple(k["block"]), tuple(k["ranges"]))
         for k in results["launches"]

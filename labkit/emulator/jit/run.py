@@ -170,7 +170,6 @@ class Variant:
         m = jit.machine
         region = runner.region
         groups = len(code.groups)
-        self.in_at = FIXED
         self.tables_at = FIXED + len(region.ins)
         self.marks_at = self.tables_at + groups
         self.outs_at = self.marks_at + len(code.loads)
