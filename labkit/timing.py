@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from labkit import recorded
 from labkit.check import poison, tolerance
 from labkit.errors import LabkitError
+from labkit.labels import Label
 from labkit.problems import Problem
 from labkit.problems.problem import as_argument
 
@@ -58,6 +59,16 @@ class Timing:
     math: str = "float32"  # what is multiplied
     read_only: bool = False  # next to nothing is written
     extra: dict[str, Any] = field(default_factory=dict)  # first_launch_s; of a bench check_s, peak_bytes, fingerprint
+
+    @property
+    def rung(self) -> str:
+        """The rung's name, without its problem, such as "naive"."""
+        return Label.of(self.label).rung
+
+    @property
+    def language(self) -> str:
+        """What the kernel is written in: "numba" or "cuda"."""
+        return Label.of(self.label).language
 
     @property
     def median_ms(self) -> float:

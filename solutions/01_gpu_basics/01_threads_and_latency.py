@@ -533,7 +533,7 @@ many_threads.check()
 # %%
 t_many = many_threads.time()
 for t in (t_walk, t_interleaved, t_many):
-    print(f"{t.label.split('/')[1].split()[0]:13} {1e3 / ns_per_hop(t):9,.1f} million hops per second "
+    print(f"{t.rung:13} {1e3 / ns_per_hop(t):9,.1f} million hops per second "
           f"({t.origin}, {t.machine})")
 
 # %% solved_only=true

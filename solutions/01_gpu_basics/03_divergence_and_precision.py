@@ -335,7 +335,7 @@ for timing in times:
     print(f"{timing.label:30} {timing.median_ms:.3f} ms, {faster:.2f} times as fast as branch; {timing.origin}")
 
 # %%
-lk.plots.bars({timing.label.split("/")[1].split()[0]: timing.median_ms for timing in times},
+lk.plots.bars({timing.rung: timing.median_ms for timing in times},
               f"divergence at N = {times[0].shape['N']:,}, {times[0].origin} on {times[0].machine}", unit="ms")
 
 # %% solved_only=true

@@ -677,7 +677,7 @@ pd.DataFrame(
 # remainder of 64-bit integers, which takes many instructions.
 
 # %% solved_only=true
-by_numba = {t.label.split("/")[1].split(" ")[0]: t.gbps for t in long if "CUDA" not in t.label}
+by_numba = {t.rung: t.gbps for t in long if t.language == "numba"}
 assert by_numba["interleaved"] < by_numba["strided"]
 assert p_interleaved[INSTRUCTIONS] > 2 * p_strided[INSTRUCTIONS]
 assert reduce["interleaved"].recorded()[DIVERGENT] > 5 * reduce["strided"].recorded()[DIVERGENT] > 0
@@ -852,7 +852,7 @@ assert p_vectorized[LOADED] * 32 == 8 * 2048 * 4
 # %%
 on_ladder = [step.name for step in softmax.ladder]
 at_4096 = recorded("softmax", rows=65536, cols=4096)
-lk.plots.ladder([t for t in at_4096 if t.label.split("/")[1].split(" ")[0] in on_ladder])
+lk.plots.ladder([t for t in at_4096 if t.rung in on_ladder])
 
 # %% [markdown]
 # In CUDA C++, `online` is slower than `three_pass` here. See what Nsight Compute counted in these two:
@@ -926,7 +926,7 @@ long_rows = softmax["long_rows"]
 long_rows.check()
 
 # %%
-few = [t for t in recorded("softmax", rows=64, cols=2**22) if t.label.split("/")[1].split(" ")[0] in on_ladder]
+few = [t for t in recorded("softmax", rows=64, cols=2**22) if t.rung in on_ladder]
 lk.plots.ladder(few)
 
 # %% solved_only=true
@@ -1129,7 +1129,7 @@ page = pd.DataFrame(
     {
         "problem": problem,
         "shape": ", ".join(f"{k} = {v:,}" for k, v in t.shape.items() if k in lk.problem(problem).dims),
-        "rung": t.label.split("/")[1].split(" ")[0],
+        "rung": t.rung,
         "GB/s": f"{t.gbps:,.0f}",
         "of the ceiling": f"{t.of_ceiling[0]:.0%} of {t.of_ceiling[1]}",
         "times PyTorch": f"{t.ratio:.2f}",
