@@ -90,7 +90,7 @@ def test_a_counter_that_is_judged_by_more_than_it_reads_says_so():
     item["parts"][1].update(state="fail", points=0.0, message=f"{gates.LANES} reads 30; with what this rung is about")
     item = results.item(item["id"], "kernel", item["parts"], item["counters"])
     page = _Page(report.student(result(items=[item]))).text
-    assert "On the unoptimised side: 1 of 1 counter." in page and "Judged by how many lanes stay idle in all." in page
+    assert "On the unoptimized side: 1 of 1 counter." in page and "Judged by how many lanes stay idle in all." in page
     assert "Active lanes per instruction not right yet" in page
 
 
