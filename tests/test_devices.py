@@ -131,3 +131,11 @@ def test_a_b200_s_figures_say_where_they_are_from():
     assert (b200.sms, b200.l2) == (148, 126.5 * 2**20)
     assert "driver" in b200.source_of("sms") and "derived" in b200.source_of("clock_mhz")
     assert "datasheet" in b200.source_of("fp32_tflops")
+
+
+def test_ceilings_are_those_of_the_folder(monkeypatch, tmp_path):
+    before = recorded.ceilings("NVIDIA H200")
+    monkeypatch.setattr(recorded, "FOLDER", tmp_path)
+    assert before and recorded.ceilings("NVIDIA H200") == {}
+    monkeypatch.undo()
+    assert recorded.ceilings("NVIDIA H200") == before

@@ -85,9 +85,13 @@ def text(data: dict[str, Any]) -> str:
     return re.sub(r"\[([-+.\d\sEe,]+)\]", lambda m: f"[{' '.join(m[1].split())}]", indented) + "\n"
 
 
-@cache
 def ceilings(machine: str) -> dict[str, float]:
     """Measured ceilings of a machine by its name, medians; {} where none were recorded."""
+    return _ceilings(machine, FOLDER)
+
+
+@cache
+def _ceilings(machine: str, _folder: Path) -> dict[str, float]:
     for path in files("ceilings"):
         data = json.loads(path.read_text())
         if data["machine"] == machine:
