@@ -898,6 +898,20 @@ def test_wrong_launches_are_refused() -> None:
         Emulation().run(Launch(nvrtc(source), "nope", (1, 1, 1), (1, 1, 1), ()))
 
 
+def test_shared_arrays_of_a_fixed_size_have_48_kib() -> None:
+    """As ptxas has it: what it refuses to compile for a GPU must not pass here."""
+    source = """extern "C" __global__ void k(float* a) {
+        __shared__ volatile float tile[SIZE];
+        tile[threadIdx.x] = 3;
+        a[threadIdx.x] = tile[threadIdx.x];
+    }"""
+    a = np.zeros(32, np.float32)
+    run_cuda(source.replace("SIZE", "12 * 1024"), 1, 32, a)
+    assert (a == 3).all()
+    with pytest.raises(KernelFault, match=r"take 49,156 bytes\. The compiler allows a block 49,152 \(48 KiB\)"):
+        run_cuda(source.replace("SIZE", "12 * 1024 + 1"), 1, 32, a)
+
+
 def test_pointer_offsets_and_misaligned_bases() -> None:
     """x[1:] of a float32 tensor: 4 bytes off a 256-byte boundary, still good for 4-byte loads."""
     source = 'extern "C" __global__ void k(float* a, int n) { int t = threadIdx.x; if (t < n) a[t] += 1; }'

@@ -626,7 +626,7 @@ class Compiler:
             raise m.fault(
                 "trap",
                 f"thread {who['thread']} of block {who['block']} reaches a trap",
-                "The kernel stops itself here: see the check before it.",
+                "The kernel stops itself here: see the check before it. A null pointer, too, becomes a trap.",
                 pc=pc,
                 **who,
             )

@@ -42,6 +42,7 @@ END = 1 << 60
 # Steps after which a group that others wait for gives way, and how long each then runs.
 STUCK_STEPS = 100_000
 QUANTUM = 2_000
+MAX_STATIC_SHARED = 48 << 10  # ptxas refuses more, on every architecture
 # Shared and local memory of one chunk, in bytes; the shadow takes some 16 times the shared.
 SHARED_LIMIT = 8 << 20
 LOCAL_LIMIT = 128 << 20
@@ -256,6 +257,13 @@ class Machine:
                 "launch",
                 f"grid {launch.grid} with blocks of {launch.block} cannot be launched",
                 "A block has 1 to 1024 threads, at most 64 along z, and no extent is 0.",
+            )
+        if program.shared_size > MAX_STATIC_SHARED:
+            raise self.fault(
+                "launch",
+                f"its shared arrays of a fixed size take {program.shared_size:,} bytes",
+                f"The compiler allows a block {MAX_STATIC_SHARED:,} (48 KiB): make them smaller; more is there only as "
+                "dynamic shared memory, which the launch asks for.",
             )
         if program.shared_size + launch.shared > 232_448:
             raise self.fault(
@@ -581,10 +589,10 @@ class Machine:
         lines = {self.program.instructions[p].line for p in pcs}
         return self.fault(
             "no_progress",
-            f"{mask.threads} threads still run here after {self.taken} instructions"
+            f"{mask.threads} threads still run here after {min(self.taken, self.emulation.max_steps):,} instructions"
             + (f" (at {instruction.text})" if None in lines else ""),
             "Look for a loop whose end never comes, or a wait for a thread or block that cannot"
-            " run; raise max_steps if the kernel is only long.",
+            " run; if the kernel is only long, give it a smaller problem.",
             pc=pc,
             **self.who(int(mask.index[0])),
         )
