@@ -58,8 +58,9 @@ def step(
     Raises KernelFault where the kernel does wrong, LabkitError where there is no such block or warp.
     """
     from labkit.emulator.engine import Emulation
-    from labkit.kernels import emulating
+    from labkit.kernels import emulating, launchable
 
+    launchable(kernel)
     steps = Steps(of, warp=warp, limit=LIMIT)
     with emulating(Emulation(steps=steps)):
         kernel[grid, block, 0, shared](*args)

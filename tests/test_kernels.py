@@ -108,7 +108,9 @@ def test_a_file_is_loaded_afresh(tmp_path):
         ("k.cu", AXPY_CU.replace("launch axpy", "launch axpi"), "no extern .* kernel is called axpi; there is axpy"),
         ("k.cu", AXPY_CU.replace("= alpha *", "= alhpa *"), 'k.cu:8: identifier "alhpa" is undefined'),
         ("k.cu", AXPY_CU.replace("if (i", "if i") + "oops", r"k.cu:7: expected a .*\. \(\d+ more errors? after it\)"),
-        ("k.cu", '#include "gone.h"\n' + AXPY_CU, 'k.cu:1: cannot open source file "gone.h"'),
+        ("k.cu", '#include "gone.h"\n' + AXPY_CU, r'k.cu:1: cannot open source file "gone.h"\.$'),
+        ("k.cu", "#include <stdio.h>\n" + AXPY_CU, '"stdio.h". NVRTC, which compiles kernels, has none of the host'),
+        ("k.cu", "#include <vector>\n" + AXPY_CU, '"vector". NVRTC, which compiles kernels, has none of the host'),
     ],
 )
 def test_what_cannot_be_loaded(tmp_path, name, text, says):
@@ -131,6 +133,24 @@ def test_errors_inside_launch(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("alpha * X[i]", "alhpa * X[i]", r"k.py:7: .*'alhpa' is not defined. Did you mean alpha\?"),
+        ("cuda.grid(1)", "cuda.gird(1)", r"k.py:5: .* has no attribute 'gird'. Did you mean grid\?"),
+        ("@cuda.jit\n", "", r"k.py:\d+: TypeError: .* Put @cuda.jit above a function that is to be launched."),
+        ("//", "/", r"k.py:\d+: TypeError: .* Divide with //, which gives an integer."),
+        ("64](Y, X, alpha)", "64](Y, X)", r"k.py:11: axpy takes 3 arguments \(Y, X, alpha\), not 2."),
+    ],
+)
+@pytest.mark.skipif(gpu.available(), reason="numba says it on a GPU")
+def test_what_students_get_wrong_is_said_with_its_mend(tmp_path, old, new, says):
+    assert AXPY_PY.count(old) == 1
+    path = written(tmp_path, "k.py", AXPY_PY.replace(old, new))
+    with pytest.raises(KernelError, match=says):
+        run(load(path), torch.empty(4), torch.empty(4))
+
+
+@pytest.mark.parametrize(
     ("line", "says"),
     [
         ("A[0] = 'text'", "numba has no setitem"),
@@ -138,7 +158,7 @@ def test_errors_inside_launch(tmp_path):
         ("A[0] = cuda.nothing()", "module 'numba.cuda' has no attribute 'nothing'"),
         ("b = [1, 2]; A[0] = b[cuda.threadIdx.x]", "memory for a list, a dict or a new array"),
         ("t = cuda.shared.array(A.size, 'f4'); A[0] = t[0]", "cuda.shared.array takes a shape and a dtype that are"),
-        ("return A[0]", "CUDA kernel must have void return type"),
+        ("return A[0]", "k.py:6: .* a kernel returns nothing; write the result to an element of an array"),
     ],
 )
 def test_what_numba_cannot_compile(tmp_path, line, says):

@@ -217,6 +217,9 @@ def test_faulty_requests_get_one_sentence():
     args = np.zeros(64, np.float32), floats(128)
     with pytest.raises(LabkitError, match="no warp 2: a block has warps 0 to 1"):
         lk.step(halves, 1, 64, args, warp=2)
+    for run in (lk.step, lk.emulate):
+        with pytest.raises(LabkitError, match="<lambda> cannot be launched: put @cuda.jit above it"):
+            run(lambda out: None, 1, 64, args)
     with pytest.raises(LabkitError, match=r"no block \(3, 0, 0\) in a grid of 1"):
         lk.step(halves, 1, 64, args, of=(3, 0, 0))
     stepper = lk.step(halves, 1, 64, args)

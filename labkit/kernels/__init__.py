@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from labkit.kernels.cuda import CudaKernel, compile_cubin, compile_ptx, cuda_kernel
 from labkit.kernels.errors import KernelError
-from labkit.kernels.load import Kernel, Signature, load
+from labkit.kernels.load import Kernel, Signature, launchable, load
 from labkit.kernels.recorder import Recording, emulating, recording
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "compile_ptx",
     "cuda_kernel",
     "emulating",
+    "launchable",
     "load",
     "recording",
 ]

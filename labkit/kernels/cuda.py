@@ -140,7 +140,13 @@ def _first_error(log: str, path: str, instances: Sequence[str] = ()) -> str:
     if file == "__nv_name_map":  # NVRTC's own list of `instances`: those behind the first error follow from it
         return f"{path}: there is no kernel {' or '.join(instances)}: {what}."
     more = f" ({len(errors) - 1} more error{'s' * (len(errors) > 2)} after it)" if len(errors) > 1 else ""
-    return f"{file}:{line}: {what}.{more}"
+    mend = ""
+    if re.search(r'source file "(?:\w+|(?:assert|float|limits|math|std\w+|string)\.h)"', what):
+        mend = (
+            " NVRTC, which compiles kernels, has none of the host's headers: leave the line out (printf, assert and "
+            "float functions need none), or take one of <cuda/std/...>, such as <cuda/std/cstdint>."
+        )
+    return f"{file}:{line}: {what}.{mend}{more}"
 
 
 # --- the parameters of a kernel ------------------------------------------------------------------------

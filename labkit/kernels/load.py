@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import os
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,13 @@ def load(
     return Kernel(path, language, _load_cuda(path, source, names, tuple(defines), arch))
 
 
+def launchable(kernel: Any) -> None:
+    """KernelError where `kernel[grid, block](...)` launches nothing."""
+    if not hasattr(kernel, "__getitem__"):
+        name = getattr(kernel, "__name__", repr(kernel))
+        raise KernelError(f"{name} cannot be launched: put @cuda.jit above it, or make it with lk.cuda_kernel.")
+
+
 # --- numba ---------------------------------------------------------------------------------------------
 
 def _load_numba(path: Path, source: str, names: Signature | None) -> Callable[..., None]:
@@ -122,6 +130,10 @@ def _expected(names: Signature | None) -> str:
 
 
 _LABKIT = str(Path(__file__).parents[1]) + os.sep
+_MENDS = (  # of what Python and numba say without a mend
+    ("'function' object is not subscriptable", "Put @cuda.jit above a function that is to be launched."),
+    ("(grid|block)dim must be .* integers", "Divide with //, which gives an integer."),
+)
 
 
 class _errors_of:
@@ -153,7 +165,8 @@ class _errors_of:
             return  # a bug of labkit's, not of the file's
         what = " ".join(str(error).split()) or "no message"
         where = f"{self.path}:{line}" if line else self.path
-        raise KernelError(f"{where}: {type(error).__name__}: {what.rstrip('.')}.") from error
+        mend = next((f" {mend}" for pattern, mend in _MENDS if re.search(pattern, what)), "")
+        raise KernelError(f"{where}: {type(error).__name__}: {what.rstrip('.')}.{mend}") from error
 
 
 # --- CUDA C++ ------------------------------------------------------------------------------------------

@@ -5,10 +5,12 @@ Imports numba; `numba_host` calls it once numba.cuda is there.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import linecache
 import re
 import struct
+import sys
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
@@ -54,8 +56,8 @@ def launch(dispatcher: Any, args: Sequence[Any], config: Any, session: Session) 
     names = list(inspect.signature(function).parameters)
     if len(args) != len(names):
         raise KernelError(
-            f"{_place(function)}: {function.__name__} takes {len(names)} argument{'s' * (len(names) != 1)} "
-            f"({', '.join(names)}), not {len(args)}."
+            f"{function.__name__} takes {len(names)} argument{'s' * (len(names) != 1)} ({', '.join(names)}), "
+            f"not {len(args)}."
         )
     args = [_on_the_host(value) for value in args]
     argtypes = tuple(type_of(a, f"{function.__name__}'s {n}") for a, n in zip(args, names, strict=True))
@@ -334,10 +336,26 @@ def explained(error: Exception, function: Any) -> KernelError:
         what = "kernels cannot use try and except"
     elif "NRT required" in text:
         what = "it needs memory for a list, a dict or a new array, and kernels allocate none"
+    elif "must have void return type" in what:
+        line = line or _line_with(r"return +[^\s#].*", function)
+        what = "a kernel returns nothing; write the result to an element of an array"
     where = f"{file}:{line}" if line else _place(function)
     source = linecache.getline(file, line).strip() if line else ""
-    sentence = f"{where}: {function.__name__} does not compile: {what.removesuffix('. Raised from None').rstrip('.:')}."
+    what = what.removesuffix(". Raised from None").rstrip(".:")
+    sentence = f"{where}: {function.__name__} does not compile: {what}.{_meant(what, function)}"
     return KernelError(f"{sentence}\n    {source}" if source else sentence)
+
+
+def _meant(what: str, function: Any) -> str:
+    """Of a name that is not there, the one that is most like it, as a sentence; "" where none is."""
+    if found := re.search(r"module '([\w.]+)' has no attribute '(\w+)'", what):
+        name, known = found[2], dir(sys.modules.get(found[1]))
+    elif found := re.search(r"name '(\w+)' is not defined", what):
+        name, known = found[1], [*function.__code__.co_varnames, *function.__globals__]
+    else:
+        return ""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def _line_compiled(error: BaseException, file: str) -> int | None:

@@ -142,4 +142,7 @@ def emulate(
     """
     if arch != ARCH:
         raise LabkitError(f"The emulator counts as {ARCH} does, not {arch!r}; leave arch out.")
+    from labkit.kernels import launchable
+
+    launchable(kernel)
     return profile_emulated(lambda: kernel[grid, block, 0, shared](*args), sample=sample)
