@@ -74,6 +74,10 @@ def test_banks_of_a_column_conflict():
     assert (box.x0, box.x1) == (-0.5, 0.5) and box.y1 - box.y0 > 31
     padded = access_map(traced([n * 132 for n in range(32)], space="shared", array="tile"), "tile")
     assert "one wavefront, <b>no bank conflict</b>" in padded.layout.title.text and not padded.layout.shapes
+    assert padded.layout.xaxis.tickangle == 0  # plotly turns numbers that come close, into the words above them
+    assert "bank" in [note.text for note in padded.layout.annotations]
+    pairs = access_map(traced([n % 16 * 4 for n in range(32)], space="shared", array="tile"), "tile")
+    assert cells(pairs)[1][0, 15] == "15,31" and pairs.data[0].textfont.size < padded.data[0].textfont.size
 
 
 def test_banks_of_wide_loads():
@@ -98,6 +102,8 @@ def test_errors_name_what_there_is():
         access_map(traced([0] * 32), "Q")
     with pytest.raises(LabkitError, match="no addresses to draw"):
         access_map(SimpleNamespace(accesses=()))
+    with pytest.raises(LabkitError, match="loads and stores nothing: write the kernel"):
+        access_map(SimpleNamespace(accesses=(), origin="emulated"))
 
 
 def test_draws_a_real_kernel_with_its_own_names():

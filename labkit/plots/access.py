@@ -51,6 +51,8 @@ def access_map(
 
 def find(traced: Traced, array: str, line: int | None = None) -> Access:
     """The access that `access_map` draws: the first load of the array, or else its first store."""
+    if not traced.accesses and getattr(traced, "origin", "") == "emulated":
+        raise LabkitError("The traced warp loads and stores nothing: write the kernel, run its cell, profile again.")
     if not traced.accesses:
         raise LabkitError("There are no addresses to draw here; profile on the emulator, which traces them.")
     named = [a for a in traced.accesses if a.array == array]
@@ -156,8 +158,12 @@ def _banks(access: Access) -> plotly.graph_objects.Figure:
             _box(figure, bank - 0.5, 0, 1, _ALARM, 2, rows=len(rows))
     figure.update_xaxes(
         tickvals=list(range(32)),
-        ticktext=["bank 0", *map(str, range(1, 32))],
+        tickangle=0,
     )
+    figure.add_annotation(
+        text="bank", x=0, xref="paper", xanchor="right", xshift=-6, y=1, yref="paper", yanchor="bottom",
+        showarrow=False, font={"size": 12},
+    )  # fmt: skip
     _below(figure, "Columns are the 32 banks: in one wavefront a bank serves one 4-byte word, to any number of lanes.")
     entries = [(_LANES[0], "a word, with the numbers of the lanes that want it")]
     if conflicts:
@@ -188,14 +194,15 @@ def _grid(
     colors = [_ABSENT, _UNUSED, *sample_colorscale(list(_LANES), np.linspace(0, 1, 32))]
     steps = [(k / 34, color) for k, color in enumerate(colors)]
     scale = [pair for k, (at, color) in enumerate(steps) for pair in ((at, color), ((k + 1) / 34, color))]
-    narrow = z.shape[1] > 16
+    longest = max(map(len, text.flat))  # a column is 23 pixels wide where there are 32, on a page of 900
+    size = 12 if z.shape[1] <= 16 else 10 if longest <= 4 else 9
     figure = go.Figure(
         go.Heatmap(
             showlegend=False,
             z=z,
             text=text,
             texttemplate="%{text}",
-            textfont={"size": 10 if narrow else 12, "color": "#202124"},
+            textfont={"size": size, "color": "#202124"},
             customdata=hover,
             hovertemplate="%{customdata}<extra></extra>",
             colorscale=scale,

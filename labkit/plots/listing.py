@@ -54,8 +54,8 @@ class Listing:
     def _repr_html_(self) -> str:
         most = [max((counts[k] for _, _, counts in self.rows), default=0) for k in range(len(self.columns))]
         cell = "style='text-align:right;padding:0 8px;border:0;white-space:nowrap"
-        wrapped = f"{cell};max-width:70px;white-space:normal;vertical-align:bottom'"
-        head = "".join(f"<th {wrapped}>{column}</th>" for column in self.columns)
+        words = ["<br>".join(column.split()) for column in self.columns]
+        head = "".join(f"<th {cell};vertical-align:bottom'>{column}</th>" for column in words)
         body = []
         for number, text, counts in self.rows:
             values = []
