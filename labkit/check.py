@@ -73,10 +73,18 @@ class CheckResult:
     def passed(self) -> bool:
         return not self.failures
 
+    def _said(self) -> Iterator[str]:
+        """The failures, with a word where two are of one shape."""
+        before = None
+        for f in self.failures:
+            again = f.shape and before == (f.shape, f.device, f.seed - 1)
+            yield f"the same, with other inputs: {f.message}" if again else str(f)
+            before = f.shape, f.device, f.seed
+
     def __repr__(self) -> str:
         if self.passed:
             return f"{self.rung}: passed {len(self.runs)} runs in {self.seconds:.1f} s"
-        lines = "\n".join(f"  {failure}" for failure in self.failures)
+        lines = "\n".join(f"  {said}" for said in self._said())
         return f"{self.rung}: failed\n{lines}"
 
     def _repr_html_(self) -> str:
@@ -87,7 +95,8 @@ class CheckResult:
                 f"<details style='display:inline-block;vertical-align:top'><summary>{len(self.runs)} runs, "
                 f"{self.seconds:.1f} s</summary>{html.escape(shapes)}</details></div>"
             )
-        items = "".join(f"<li style='margin:4px 0'>{html.escape(str(f))}</li>" for f in self.failures)
+        style = "margin:4px 0;white-space:pre-wrap"  # a message may quote a line of the source below it
+        items = "".join(f"<li style='{style}'>{html.escape(said)}</li>" for said in self._said())
         return (
             f"<div style='border-left:4px solid #c5221f;padding:2px 12px'>"
             f"<b style='color:#c5221f'>&#10007; {html.escape(self.rung)} failed</b><ul>{items}</ul></div>"
@@ -168,7 +177,9 @@ def _run(
         yield failure(fault.kind, message, line=fault.line, index=fault.index, schedule=schedule)
         return
     except LabkitError as error:
-        yield failure("error", str(error), line=getattr(error, "line", None))
+        # The file is the reader's own, or a copy of it: its name will do.
+        said = str(error).replace(f"{kernel.path.parent}/", "") if kernel.path else str(error)
+        yield failure("error", said, line=getattr(error, "line", None))
         return
     for name, tensor in inputs.items():
         changed = _first(_bits(tensor) != _bits(fresh[name]))

@@ -188,7 +188,8 @@ class Rung:
         try:
             kernel = self.kernel
         except LabkitError as error:
-            return CheckResult(self.label, (Failure("error", {}, str(error)),), (), 0.0)
+            said = str(error) if not self.path.exists() else str(error).replace(f"{self.path.parent}/", "")
+            return CheckResult(self.label, (Failure("error", {}, said),), (), 0.0)
         return check(self.problem, kernel, self.label, seed=seed, shapes=shapes, on=on)
 
     def profile(

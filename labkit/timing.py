@@ -326,4 +326,5 @@ def find_recorded(problem: Problem, label: str, shape: dict[str, int], *, cold: 
                     return Timing.from_dict({**entry, "origin": "recorded"})
                 shapes.append(" ".join(f"{k}={v}" for k, v in entry["shape"].items()))
     known = f"; recorded are {', '.join(sorted(set(shapes)))}" if shapes else ""
-    raise LabkitError(f"There is no GPU here, and no time of {label} was recorded at {dict(shape)}{known}.")
+    asked = " ".join(f"{k}={v}" for k, v in shape.items())
+    raise LabkitError(f"There is no GPU here, and no time of {label} was recorded at {asked}{known}.")

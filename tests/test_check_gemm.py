@@ -174,3 +174,20 @@ def test_dynamic_shared_memory_variant_passes(tmp_path: Path):
     file.write_text(DYNAMIC)
     result = lk.problem("gemm")["naive"].load(file).check()
     assert result.passed, result
+
+
+def test_a_failure_is_said_for_the_one_who_reads_it(tmp_path):
+    path = tmp_path / "coalesced.py"
+    rung = lk.problem("gemm")["coalesced"]
+    path.write_text("def launch(C, A, B):\n    pass\n")
+    first, second, third = repr(rung.load(path).check()).split("\n")[1:]
+    assert first.startswith("  M=16 N=16 K=16: C[0, 0] was") and third.startswith("  M=1 N=1 K=1: ")
+    assert second.startswith("  the same, with other inputs: C[0, 0] was never written")
+    launch = "def launch(C, A, B):\n    k[1, 1](C)\n"
+    path.write_text(f"from numba import cuda\n@cuda.jit\ndef k(C):\n    C[0] = x\n{launch}")
+    failed = rung.load(path).check()
+    assert repr(failed).split("\n")[1:] == [
+        "  M=16 N=16 K=16: coalesced.py:4: k does not compile: NameError: name 'x' is not defined.",
+        "    C[0] = x",
+    ]
+    assert "white-space:pre-wrap" in failed._repr_html_()

@@ -36,6 +36,11 @@ def profiled(stride, n=256):
     return profile
 
 
+def test_a_page_without_rows_names_those_that_have_some():
+    with pytest.raises(LabkitError, match="nothing for the page 'speed of light'; there are memory, shared, launch"):
+        lk.report(profiled(1))
+
+
 @pytest.fixture(scope="module")
 def one():
     return profiled(1)

@@ -230,7 +230,7 @@ def test_a_fault_of_a_kernel_is_a_sentence(tmp_path, capfd):
         "import numpy as np\nfrom numba import cuda\n\n\n@cuda.jit\ndef stray(a):\n    a[cuda.threadIdx.x + 1] = 0\n"
         "\n\nstray[1, 32](np.zeros(32, np.float32))\n"
     )
-    with pytest.raises(LabkitError, match="stray.py.*before it launched a kernel"):
+    with pytest.raises(LabkitError, match="stray.py.*before a kernel had run to its end"):
         lk.profile_script(path)
     assert "Traceback" not in capfd.readouterr().err
 
@@ -239,7 +239,7 @@ def test_a_fault_of_a_kernel_is_a_sentence(tmp_path, capfd):
     "text, sentence",
     [
         ("print('nothing')", "launched no kernel"),
-        ("import sys; sys.exit(4)", "ended with exit status 4 before it launched a kernel"),
+        ("import sys; sys.exit(4)", "ended with exit status 4 before a kernel had run to its end"),
         ("import os; os._exit(5)", "ended with exit status 5 before its launches could be written down"),
         ("import os; os.abort()", "was killed by signal 6"),
     ],

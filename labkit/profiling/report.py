@@ -67,17 +67,24 @@ class Page:
         return f"<div><b>{html.escape(self.title)}</b></div><table><tbody>{body}</tbody></table>"
 
 
-def report(profile: Profile, page: str) -> Page:
+def report(profile: Profile, page: str = "speed of light") -> Page:
     """One page of a profile: "speed of light", "memory", "shared", "launch" or "stalls".
 
     Raises LabkitError for another name, and where the profile has nothing of what the page shows.
     """
     if page not in NAMES:
         raise LabkitError(f"There is no page {page!r} in a report; there are {', '.join(NAMES)}.")
-    rows = {"speed of light": _speed_of_light, "stalls": _stalls}.get(page, lambda p: _counts(p, page))(profile)
+    rows = _rows(profile, page)
     if not rows:
-        raise LabkitError(f"The {profile.origin} profile of {profile.kernel} has nothing for the page {page!r}.")
+        there = [name for name in NAMES if _rows(profile, name)]
+        mend = f"; there are {', '.join(there)}" if there else ""
+        raise LabkitError(f"The {profile.origin} profile of {profile.kernel} has nothing for the page {page!r}{mend}.")
     return Page(f"{profile.title}: {page}", tuple(rows))
+
+
+def _rows(profile: Profile, page: str) -> list[tuple[str, str, str, str]]:
+    make = {"speed of light": _speed_of_light, "stalls": _stalls}.get(page)
+    return make(profile) if make else _counts(profile, page)
 
 
 def _counts(profile: Profile, page: str) -> list[tuple[str, str, str, str]]:

@@ -331,7 +331,7 @@ def without_launches(results: dict[str, Any]) -> str:
     """Why there is nothing to show, in a sentence."""
     if results["status"]:
         why = f" ({results['error'].rstrip('.')})" if results["error"] else ""
-        return f"The program ended with exit status {results['status']}{why} before it launched a kernel."
+        return f"The program ended with exit status {results['status']}{why} before a kernel had run to its end."
     return (
         "The program launched no kernel of numba or CUDA C++ that the emulator could count; torch's own kernels "
         "take a GPU."
