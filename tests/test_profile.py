@@ -36,6 +36,15 @@ def profiled(stride, n=256):
     return profile
 
 
+def test_a_ratio_of_nothing_asks_for_the_work():
+    @cuda.jit
+    def stub(out):
+        pass
+
+    with pytest.raises(LabkitError, match="no sectors per global load request, for there are no global load requests"):
+        lk.emulate(stub, 1, 32, (np.zeros(32, np.float32),))[RATIO]
+
+
 def test_a_page_without_rows_names_those_that_have_some():
     with pytest.raises(LabkitError, match="nothing for the page 'speed of light'; there are memory, shared, launch"):
         lk.report(profiled(1))

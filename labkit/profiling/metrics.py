@@ -5,7 +5,7 @@ Names are Nsight Compute's, checked on GH100; `labkit__*` are the emulator's own
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from labkit.errors import LabkitError
@@ -362,9 +362,14 @@ def describe(name: str) -> Metric:
     return BY_NAME.get(name) or Metric(name, name, "", "")
 
 
-def unknown_metric(name: str, known: Iterable[str]) -> LabkitError:
+def unknown_metric(name: str, known: Mapping[str, float]) -> LabkitError:
     """The error for a metric that a profile does not have; it names the nearest that it has."""
-    known = list(known)
+    requests = name.replace("average_t_sectors_per_request", "t_requests").replace(".ratio", ".sum")
+    if requests != name and known.get(requests) == 0:
+        return LabkitError(
+            f"This profile has no {describe(name).title}, for there are no {describe(requests).title}: does the kernel "
+            "do its work yet?"
+        )
     found = sorted(known, key=lambda other: -_likeness(name.lower(), other))[:3]
     tail = f" The nearest are {', '.join(found)}." if found else ""
     if name in BY_NAME:

@@ -306,8 +306,8 @@ assert abs(as_it_is.ms - second.report["gpu__time_duration.sum"] / 1e6) < 0.5 * 
 # %% [markdown]
 # ## Case 3
 #
-# The last one comes from attention, the heart of a language model: it reads 128 MiB too, and it takes fifty times as
-# long as that should.
+# The last one comes from attention, the heart of a language model: it reads 128 MiB too, and it takes a hundred times
+# as long as that should.
 
 # %%
 third = lk.detective("third")

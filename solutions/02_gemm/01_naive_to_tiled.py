@@ -454,6 +454,9 @@ lk.plots.tile_walk(p_tile, "A")
 lk.plots.access_map(p_tile, "tB")
 
 # %%
+for p in (p_coalesced, p_tile):
+    if not p[REQUESTS]:
+        raise lk.LabkitError(f"{p.kernel} loads nothing yet; write it, run its cell, and come back.")
 print(f"{p_coalesced[REQUESTS] / p_tile[REQUESTS]:g} times fewer global load requests")
 print(f"{p_coalesced[SECTORS] / p_tile[SECTORS]:g} times fewer sectors")
 print(f"{p_tile[SHARED]:.0f} wavefronts of shared loads, {p_coalesced[SHARED]:.0f} before")

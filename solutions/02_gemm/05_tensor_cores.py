@@ -238,6 +238,8 @@ p_wmma = wmma.profile(**shape)
 
 def intensity(p):
     """FLOP per byte of the sectors that global loads touch."""
+    if not p[SECTORS]:
+        raise lk.LabkitError(f"{p.kernel} loads nothing yet; write it, run its cell, and come back.")
     return p[OPERATIONS] / (32 * p[SECTORS])
 
 
