@@ -195,6 +195,27 @@ def test_a_full_folder_is_refused(project, tmp_path):
     assert release(project, tmp_path / "empty")
 
 
+def test_pages_tell_of_what_is_there(project, tmp_path):
+    (project / "labs/01_toy/README.md").write_text(
+        "[One](01_first.ipynb), [two](../02_more/README.md) and [the web](https://example.org/x).\n"
+        "| notebook | |\n|---|---|\n| [01_first](01_first.ipynb) | a |\n| [02](02.ipynb) | b |\n| `tests/` | c |\n"
+    )
+    release(project, tmp_path / "out")
+    assert (tmp_path / "out/labs/01_toy/README.md").read_text() == (
+        "[One](01_first.ipynb), two and [the web](https://example.org/x).\n"
+        "| notebook | |\n|---|---|\n| [01_first](01_first.ipynb) | a |\n"
+    )
+
+
+def test_a_part_of_this_project_has_no_dead_links(tmp_path):
+    release(ROOT, tmp_path / "out", labs=["02_gemm/01_naive_to_tiled"])
+    for path in (tmp_path / "out").rglob("README.md"):
+        for target in re.findall(r"\]\(([^()#\s]+)", path.read_text()):
+            assert ":" in target or (path.parent / target).exists(), f"{path.name} links to {target}"
+    page = (tmp_path / "out/README.md").read_text()
+    assert "`labs/`" in page and "`solutions/`" not in page and "`tests/`" not in page
+
+
 def test_this_project_can_be_released(tmp_path):
     dest = tmp_path / "release"
     names = {str(path.relative_to(dest)) for path in release(ROOT, dest)}

@@ -33,6 +33,8 @@ FILES = (
 SHORTEST = 20  # characters, not counting spaces; `cuda.syncthreads()` gives nothing away
 _STRING = re.compile(r'("(?:[^"\\]|\\.)*"),?')  # of JSON
 _IMPORT = re.compile(r"\s*(?:import|from|#include)\b")
+_LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\(([^()#\s]+)(?:#[^()\s]*)?\)")
+_ROW = re.compile(r"\| (?:\[[^\[\]]*\]\(([^():]+)\)|`([\w/]+/)`) \|")
 _IN_MARKDOWN = re.compile(r"(?m)^# (?=### (?:BEGIN|END) SOLUTION)")
 
 
@@ -161,6 +163,27 @@ def _copy(root: Path, made: Path, chosen: list[Path], some: bool, points: Mappin
             _give(book, points)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text(book), encoding="utf-8")
+    for path in sorted(made.rglob("README.md")):
+        whole = path.read_text("utf-8")
+        there = _without_what_is_missing(whole, path.parent)
+        if there != whole:
+            path.write_text(there, encoding="utf-8")
+
+
+def _without_what_is_missing(page: str, folder: Path) -> str:
+    """Markdown without the rows of tables that are about files or folders which are not there, and without links there.
+
+    A row is about what its first cell links to, or about the folder that it names, as in `tests/`.
+    """
+
+    def kept(line: str) -> bool:
+        about = _ROW.match(line)
+        return not about or Path(folder, about[1] or about[2]).exists()
+
+    def shown(link: re.Match) -> str:
+        return link[0] if ":" in link[2] or Path(folder, link[2]).exists() else link[1]
+
+    return _LINK.sub(shown, "".join(line for line in page.splitlines(keepends=True) if kept(line)))
 
 
 def _give(book: NotebookNode, points: Mapping[str, float]) -> None:
