@@ -40,6 +40,12 @@ SHOWN = (
     "lts__t_sector_hit_rate.pct",
     "dram__bytes_read.sum",
 )
+# Shown too where there are no times: what a kernel does, which is all that tells its variants apart.
+COUNTED = (
+    "smsp__inst_executed.sum",
+    "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum",
+)
 
 
 @dataclass
@@ -62,6 +68,7 @@ class Sweep:
 
         times = {tuple(row["constants"].items()): row["timing"] for row in self.rows}
         own = times.get(tuple(self.own.items()))
+        shown = SHOWN if any(times.values()) else (*COUNTED, *SHOWN)
         rows = []
         for row in self.rows:
             timing, metrics = row["timing"], row["metrics"]
@@ -69,12 +76,12 @@ class Sweep:
             if timing:
                 found |= {"median ms": timing.median_ms, "spread ms": timing.spread_ms, "TFLOP/s": timing.tflops}
                 found |= {"GB/s": timing.gbps} | ({"x own": own.median_ms / timing.median_ms} if own else {})
-            found |= {describe(name).title: metrics[name] for name in SHOWN if name in metrics}
+            found |= {describe(name).title: metrics[name] for name in shown if name in metrics}
             rows.append(found)
         return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
-        table = self.table.to_string(index=False, float_format=lambda v: f"{v:.4g}")
+        table = self.table.to_string(index=False, float_format=lambda v: f"{v:,.0f}" if float(v).is_integer() else f"{v:.4g}")
         lines = [f"{self.label} {_words(self.shape)}", table]
         lines += [f"{_words(row['constants'])}: {row['why']}" for row in self.rows if row["why"]]
         return "\n".join([*lines, self.origin])

@@ -52,6 +52,8 @@ def test_a_kernel_in_python():
     found = sweep.sweep(lk.problem("copy")["unrolled"].solution, {"THREADS": [128, 256]}, N=70_000)
     assert found.own == {"THREADS": "256"} and found.shape["N"] == 70_000
     assert [row["metrics"]["launch__block_size"] for row in found.rows] == [128, 256]
+    assert list(found.table.columns)[:3] == ["THREADS", "warp instructions", "global load sectors"]
+    assert f" {found.rows[0]['metrics']['dram__bytes_read.sum']:,.0f}\n" in repr(found)
 
 
 @pytest.mark.skipif(gpu.available(), reason="counts are the emulator's where there is no GPU")
