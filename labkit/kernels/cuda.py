@@ -143,8 +143,8 @@ def _first_error(log: str, path: str, instances: Sequence[str] = ()) -> str:
     mend = ""
     if re.search(r'source file "(?:\w+|(?:assert|float|limits|math|std\w+|string)\.h)"', what):
         mend = (
-            " NVRTC, which compiles kernels, has none of the host's headers: leave the line out (printf, assert and "
-            "float functions need none), or take one of <cuda/std/...>, such as <cuda/std/cstdint>."
+            " NVRTC, which compiles kernels, has none of the host's headers: leave the line out (assert and float "
+            "functions need none), or take one of <cuda/std/...>, such as <cuda/std/cstdint>."
         )
     return f"{file}:{line}: {what}.{mend}{more}"
 

@@ -231,7 +231,8 @@ from types import SimpleNamespace
 
 def nth_read(p, n):
     """The `n`-th load of `sums` by warp 0, for access_map."""
-    return SimpleNamespace(accesses=[[a for a in p.accesses if a.array == "sums" and a.op == "ld"][n]])
+    reads = [a for a in p.accesses if a.array == "sums" and a.op == "ld"]
+    return SimpleNamespace(accesses=reads[n : n + 1], origin=p.origin)
 
 
 lk.plots.access_map(nth_read(p_strided, 5), "sums")  # two loads per step; the second one reads sums[j]
