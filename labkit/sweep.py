@@ -81,7 +81,10 @@ class Sweep:
         return pandas.DataFrame(rows)
 
     def __repr__(self) -> str:
-        table = self.table.to_string(index=False, float_format=lambda v: f"{v:,.0f}" if float(v).is_integer() else f"{v:.4g}")
+        def shown(value: float) -> str:
+            return f"{value:,.0f}" if value.is_integer() else f"{value:.4g}"
+
+        table = self.table.to_string(index=False, float_format=shown)
         lines = [f"{self.label} {_words(self.shape)}", table]
         lines += [f"{_words(row['constants'])}: {row['why']}" for row in self.rows if row["why"]]
         return "\n".join([*lines, self.origin])
