@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from labkit.emulator.engine import Modules
     from labkit.emulator.faults import KernelFault
+    from labkit.emulator.launch import Launch
     from labkit.emulator.schedules import Delay
     from labkit.kernels import Kernel
 
@@ -29,6 +31,7 @@ UNIT_ROUNDOFF = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, 
 SEEDS = (0, 1)  # the first shape runs with each of them, the others with the first
 MOST_FAILURES = 3
 WITNESS_STEPS = 500_000  # of a run that shall show what a race does
+FEW_THREADS = 256  # of which a block always fits: a thread has 255 registers at most, a multiprocessor 65536
 GUARD_BYTES = 4096  # on each side of a tensor on the GPU; the emulator knows every address and needs none
 
 
@@ -170,7 +173,7 @@ def _run(
     inputs = {name: guards.place(tensor) for name, tensor in fresh.items()}
     outputs = {name: guards.place(poison(tensor)) for name, tensor in problem.make_outputs(shape).items()}
     try:
-        _launch(kernel, outputs, inputs, problem.options_of(shape), device, modules=modules)
+        launches = _launch(kernel, outputs, inputs, problem.options_of(shape), device, modules=modules)
     except KernelFault as fault:
         schedule = _witness(problem, kernel, fresh, shape, fault) if fault.kind == "race" else None
         message = f"{fault} {schedule}" if schedule else str(fault)
@@ -180,6 +183,9 @@ def _run(
         # The file is the reader's own, or a copy of it: its name will do.
         said = str(error).replace(f"{kernel.path.parent}/", "") if kernel.path else str(error)
         yield failure("error", said, line=getattr(error, "line", None))
+        return
+    if refused := next(filter(None, map(_refused, launches)), None):
+        yield failure("launch", refused)
         return
     for name, tensor in inputs.items():
         changed = _first(_bits(tensor) != _bits(fresh[name]))
@@ -301,19 +307,47 @@ def _named(problem: Problem, result) -> dict[str, torch.Tensor]:
     return dict(zip(problem.outputs, results, strict=True))
 
 
-def _launch(kernel: Kernel, outputs, inputs, options: Mapping[str, Any], device: str, **how: Any) -> None:
+def _launch(kernel: Kernel, outputs, inputs, options: Mapping[str, Any], device: str, **how: Any) -> list[Launch]:
+    """Run the kernel; gives what the emulator has run of it."""
     out = as_argument(outputs)
     if device == "cuda":
         import torch
 
         kernel.launch(out, *inputs.values(), **options)
         torch.cuda.synchronize()
-        return
+        return []
     from labkit.emulator import Emulation
     from labkit.kernels import emulating
 
-    with emulating(Emulation(**how), names={**outputs, **inputs}, garbage=outputs.values()):
+    class Noting(Emulation):
+        def run(self, launch: Launch) -> None:
+            super().run(launch)
+            launches.append(launch)
+
+    launches: list[Launch] = []
+    with emulating(Noting(**how), names={**outputs, **inputs}, garbage=outputs.values()):
         kernel.launch(out, *inputs.values(), **options)
+    return launches
+
+
+def _refused(launch: Launch) -> str | None:
+    """Why a GPU would not run a launch: its blocks need more registers than a multiprocessor has."""
+    from labkit.emulator import sass
+    from labkit.emulator.ptx import short_name
+    from labkit.models.occupancy import occupancy
+
+    threads = math.prod(launch.block)
+    if threads <= FEW_THREADS or not (sass.find("ptxas") and sass.find("nvdisasm")):
+        return None
+    code = sass.machine_code(launch.ptx, launch.entry, max_registers=launch.max_registers)
+    try:
+        occupancy(threads, code.registers)
+    except LabkitError as error:
+        return (
+            f"A GPU refuses to launch {short_name(launch.entry)}. {error} Take smaller blocks, or let the compiler use "
+            f"fewer registers, by __launch_bounds__({threads}) in CUDA C++ or @cuda.jit(max_registers=...) in numba."
+        )
+    return None
 
 
 def poison(tensor: torch.Tensor) -> torch.Tensor:

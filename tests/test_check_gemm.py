@@ -191,3 +191,36 @@ def test_a_failure_is_said_for_the_one_who_reads_it(tmp_path):
         "    C[0] = x",
     ]
     assert "white-space:pre-wrap" in failed._repr_html_()
+
+
+MANY_REGISTERS = """
+// launch add<<<((N + 1023) / 1024), (1024), 0>>>(C, A, B, N)
+
+extern "C" __global__ void BOUNDS add(float *C, const float *A, const float *B, int N)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    float held[100], last = 0.0f;
+    #pragma unroll
+    for (int k = 0; k < 100; ++k)
+        held[k] = ((const volatile float *)A)[(i + k) % N];
+    __syncthreads();  // all are loaded before any is used
+    #pragma unroll
+    for (int k = 99; k >= 0; --k)
+        last = 0.5f * last + held[k];
+    if (i < N)
+        C[i] = A[i] + B[i] + 0.0f * last;
+}
+"""
+
+
+@pytest.mark.parametrize("bounds", ["", "__launch_bounds__(1024)"])
+def test_a_block_of_more_registers_than_there_are_fails_its_check(tmp_path, bounds):
+    file = tmp_path / "grid.cu"
+    file.write_text(MANY_REGISTERS.replace("BOUNDS", bounds))
+    result = lk.problem("vector_add")["grid"].load(file).check(on="emulator")
+    assert result.passed is bool(bounds)
+    if not bounds:
+        (failure,) = result.failures
+        assert failure.kind == "launch"
+        assert failure.message.startswith("A GPU refuses to launch add. A block of 1024 threads with ")
+        assert "__launch_bounds__(1024)" in failure.message

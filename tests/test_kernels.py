@@ -501,6 +501,21 @@ def test_gpu_available_obeys_the_environment(tmp_path):
 
 
 @pytest.mark.gpu
+def test_fixed_and_dynamic_shared_memory_together_may_pass_48_kib():
+    source = """
+        extern "C" __global__ void k(float *x) {
+            __shared__ float fixed[10 * 1024];
+            extern __shared__ float more[];
+            fixed[threadIdx.x + 10208] = more[threadIdx.x + 5088] = threadIdx.x;
+            __syncthreads();
+            x[threadIdx.x] = fixed[10239 - threadIdx.x] + more[5119 - threadIdx.x];
+        }"""
+    x = torch.zeros(32, device="cuda")
+    cuda_kernel(source, "k")[1, 32, 0, 20 * 1024](x)
+    assert x.tolist() == [2.0 * (31 - i) for i in range(32)]
+
+
+@pytest.mark.gpu
 def test_cuda_kernels_on_the_gpu():
     kernel = cuda_kernel(AXPY_CU, "axpy")
     x = torch.randn(1000, device="cuda")

@@ -109,9 +109,10 @@ def launch_code(
     from cuda.bindings import driver
 
     function = call("cuModuleGetFunction", _module(current_context(), code, max_registers), entry.encode())
-    if shared > 48 * 1024:  # beyond this a kernel has to opt in
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        call("cuFuncSetAttribute", function, attribute, shared)
+    attribute = driver.CUfunction_attribute
+    fixed = call("cuFuncGetAttribute", attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function) if shared else 0
+    if fixed + shared > 48 * 1024:  # beyond this a kernel has to opt in
+        call("cuFuncSetAttribute", function, attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared)
     values = [ctypes.create_string_buffer(p, len(p)) for p in params]
     pointers = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(v) for v in values))
     config = driver.CUlaunchConfig()

@@ -230,7 +230,10 @@ lk.plots.access_map(pictures, "K")
 # %% jupyter={"source_hidden": true}
 import pandas as pd
 
-of_arrays = {name: pictures.arrays[name] for name in ("Q", "K", "V", "S", "O", "L")}
+names = ("Q", "K", "V", "S", "O", "L")
+if not all(name in pictures.arrays for name in names):
+    raise lk.LabkitError(f"{pictures.kernel} does not use all arrays yet; write it, run its cell, and come back.")
+of_arrays = {name: pictures.arrays[name] for name in names}
 pd.DataFrame(of_arrays).T.rename(columns=lambda what: f"bytes {what}").style.format(thousands=",")
 
 # %% [markdown]

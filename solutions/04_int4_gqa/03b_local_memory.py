@@ -213,6 +213,8 @@ def story(p, array, most=60):
     """The first memory instructions of a warp, in order, from the first load of `array` on."""
     letter = {"st": "s", "ld": "."}
     signs = [array if a.array == array else letter.get(a.op, "_") if a.array == "shared" else "_" for a in p.accesses]
+    if array not in signs:
+        raise lk.LabkitError(f"{p.kernel} does not read {array} yet; write it, run its cell, and come back.")
     start = signs.index(array)
     return "".join(signs[start : start + most])
 
