@@ -174,6 +174,7 @@ def _run(
     outputs = {name: guards.place(poison(tensor)) for name, tensor in problem.make_outputs(shape).items()}
     try:
         launches = _launch(kernel, outputs, inputs, problem.options_of(shape), device, modules=modules)
+        refused = next(filter(None, map(_refused, launches)), None)
     except KernelFault as fault:
         schedule = _witness(problem, kernel, fresh, shape, fault) if fault.kind == "race" else None
         message = f"{fault} {schedule}" if schedule else str(fault)
@@ -184,7 +185,7 @@ def _run(
         said = str(error).replace(f"{kernel.path.parent}/", "") if kernel.path else str(error)
         yield failure("error", said, line=getattr(error, "line", None))
         return
-    if refused := next(filter(None, map(_refused, launches)), None):
+    if refused:
         yield failure("launch", refused)
         return
     for name, tensor in inputs.items():
@@ -331,7 +332,10 @@ def _launch(kernel: Kernel, outputs, inputs, options: Mapping[str, Any], device:
 
 
 def _refused(launch: Launch) -> str | None:
-    """Why a GPU would not run a launch: its blocks need more registers than a multiprocessor has."""
+    """Why a GPU would not run a launch: its blocks need more registers than a multiprocessor has.
+
+    Raises LabkitError where the kernel makes no machine code at all.
+    """
     from labkit.emulator import sass
     from labkit.emulator.ptx import short_name
     from labkit.models.occupancy import occupancy

@@ -224,3 +224,14 @@ def test_a_block_of_more_registers_than_there_are_fails_its_check(tmp_path, boun
         assert failure.kind == "launch"
         assert failure.message.startswith("A GPU refuses to launch add. A block of 1024 threads with ")
         assert "__launch_bounds__(1024)" in failure.message
+
+
+def test_code_that_the_assembler_refuses_fails_its_check(tmp_path):
+    """Also where it is never reached."""
+    file = tmp_path / "grid.cu"
+    source = MANY_REGISTERS.replace("BOUNDS", "__launch_bounds__(1024)")
+    never = '    if (N < 0)\n        asm("wgmma.fence.sync.aligned;");\n'
+    file.write_text(source.replace("    if (i < N)", f"{never}    if (i < N)"))
+    result = lk.problem("vector_add")["grid"].load(file).check(on="emulator")
+    (failure,) = result.failures
+    assert failure.kind == "error" and failure.message.startswith("ptxas refuses this PTX: ")

@@ -399,7 +399,7 @@ class Counters:
             for shift in range(0, width, 4):
                 some = (sizes > shift) & (chunk.valid if bits is None else bits)
                 if some.any():
-                    self._mark(instr.index, "ld", addr + shift, some, min(width, 4))
+                    self._mark(instr.index, "ld", addr + shift, some, 4)
         threads = (len(chunk.valid),)
         addr, to = (np.broadcast_to(np.asarray(a, dtype=np.int64), threads).reshape(-1, LANES) for a in (addr, to))
         active = None if bits is None else bits.reshape(-1, LANES)
