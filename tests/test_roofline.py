@@ -98,3 +98,10 @@ def test_roofs_alone_and_roofs_of_another_machine():
     assert sorted(diamonds) == sorted(PLAIN.ridges.values())
     with pytest.raises(LabkitError, match="roofs are of Test, and kernels were timed on NVIDIA H200"):
         roofline([point(GEMM["naive"].recorded())], PLAIN)
+
+
+def test_every_group_of_modeled_times_is_drawn():
+    groups = {f"group {n:02}": [(f"kernel {n}", 1.0 + n, 2.0 + n)] for n in range(12)}
+    figure = lk.plots.model(groups)
+    drawn = {trace.name: tuple(trace.x) for trace in figure.data if trace.mode == "markers"}
+    assert drawn == {name: (points[0][1],) for name, points in groups.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Protocol
 
 from labkit.plots.waves import COLORS
@@ -94,7 +95,7 @@ def littles_law(curves: Curves, marks: Mapping[str, float] | None = None) -> go.
 def ilp(curves: Curves) -> go.Figure:
     """FP32 TFLOP/s against warps per multiprocessor, one line per number of independent chains in each thread."""
     figure = _figure("More with fewer threads", curves, "warps per multiprocessor", "TFLOP/s, FP32 multiply-adds")
-    for color, each in zip(COLORS, sorted({rate.each for rate in curves.fmas}), strict=False):
+    for color, each in zip(cycle(COLORS), sorted({rate.each for rate in curves.fmas}), strict=False):
         mine = [rate for rate in curves.fmas if rate.each == each]
         figure.add_scatter(
             x=[rate.warps for rate in mine], y=[rate.rate / 1e3 for rate in mine], mode="lines+markers",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-_COLORS = ("#1f77b4", "#2ca02c", "#d9480f", "#9467bd", "#8c6d31")
+_COLORS = ("#1f77b4", "#2ca02c", "#d9480f", "#9467bd", "#8c6d31", "#17becf", "#e377c2")
 
 
 def model(groups: Mapping[str, Sequence[tuple[str, float, float]]], within: float = 0.2) -> go.Figure:
@@ -31,7 +32,7 @@ def model(groups: Mapping[str, Sequence[tuple[str, float, float]]], within: floa
         x=[low, high], y=[low, high], mode="lines", line={"color": "#9aa0a6", "width": 1}, hoverinfo="skip",
         showlegend=False,
     )  # fmt: skip
-    for color, (group, points) in zip(_COLORS, groups.items(), strict=False):
+    for color, (group, points) in zip(cycle(_COLORS), sorted(groups.items()), strict=False):
         figure.add_scatter(
             x=[point[1] for point in points], y=[point[2] for point in points], mode="markers", name=group,
             marker={"color": color, "size": 8, "opacity": 0.8}, text=[point[0] for point in points],

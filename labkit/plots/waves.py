@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def throughput(
     import plotly.graph_objects as go
 
     figure = _figure(title, "N", unit, yaxis_rangemode="tozero", height=480)
-    for color, (name, (sizes, values)) in zip(COLORS, series.items(), strict=False):
+    for color, (name, (sizes, values)) in zip(cycle(COLORS), series.items(), strict=False):
         figure.add_trace(
             go.Scatter(x=list(sizes), y=list(values), name=name, mode="lines+markers" if lines else "markers",
                        line={"color": color, "width": 1.5}, marker={"size": 3 if lines else 5})
@@ -112,7 +113,7 @@ def decomposition(drops: Sequence[Drop], measured: Mapping[str, Sequence[float |
         ("wave quantization: a last wave that is nearly empty", wave, "#3182bd"),
     ):
         figure.add_trace(go.Bar(x=labels, y=values, name=name, marker_color=color))
-    for color, (name, values) in zip(COLORS[1:], measured.items(), strict=False):
+    for color, (name, values) in zip(cycle(COLORS[1:]), measured.items(), strict=False):
         figure.add_trace(go.Scatter(x=labels, y=list(values), name=f"{name}, measured", mode="markers",
                                     marker={"color": color, "size": 11, "symbol": "diamond"}))  # fmt: skip
     return figure
